@@ -142,32 +142,36 @@ def custom_layout() -> dict[str, dict[str, tuple[str, list[str]]]]:
     Returns:
         ``{section: {chart: (kind, tags)}}`` for TensorBoard's custom scalars tab.
     """
-    many = "Multiline"
     return {
         "Does it learn?": {
-            "return": (many, ["episode/return", "evaluation/return"]),
-            "score": (many, ["episode/score", "evaluation/score"]),
+            "return": _lines("episode/return", "evaluation/return"),
+            "score": _lines("episode/score", "evaluation/score"),
             "evaluation with its 95 % interval": (
                 "Margin",
                 ["evaluation/return", "evaluation/return_low", "evaluation/return_high"],
             ),
-            "return by number of entities": (many, ["return_by_entities/.*"]),
-            "episode length": (many, ["episode/length", "evaluation/length"]),
+            "return by number of entities": ("Multiline", ["return_by_entities/.*"]),
+            "episode length": _lines("episode/length", "evaluation/length"),
         },
         "Is the update healthy?": {
-            "KL": (many, ["policy/kl"]),
-            "clip fraction": (many, ["policy/clip_fraction"]),
-            "entropy": (many, ["policy/entropy"]),
-            "explained variance": (many, ["value/explained_variance"]),
-            "losses": (many, ["loss/policy", "loss/value"]),
-            "gradient norm": (many, ["optimiser/gradient_norm"]),
+            "KL": _lines("policy/kl"),
+            "clip fraction": _lines("policy/clip_fraction"),
+            "entropy": _lines("policy/entropy"),
+            "explained variance": _lines("value/explained_variance"),
+            "losses": _lines("loss/policy", "loss/value"),
+            "gradient norm": _lines("optimiser/gradient_norm"),
         },
         "What does it cost?": {
-            "steps per second": (many, ["speed/steps_per_second"]),
-            "entities per second": (many, ["speed/entities_per_second"]),
-            "share of time": (many, ["time/environment", "time/inference", "time/update"]),
+            "steps per second": _lines("speed/steps_per_second"),
+            "entities per second": _lines("speed/entities_per_second"),
+            "share of time": _lines("time/environment", "time/inference", "time/update"),
         },
     }
+
+
+def _lines(*tags: str) -> tuple[str, list[str]]:
+    """Draw exactly these tags: TensorBoard reads them as regular expressions, so anchor them."""
+    return "Multiline", [f"^{tag}$" for tag in tags]
 
 
 def _escape(formula: str) -> str:

@@ -1,0 +1,24 @@
+"""Logging for TensorBoard: the writer, and the table of everything that is logged."""
+
+from entity_encoder.agents.monitor.describe import describe_run, settings
+from entity_encoder.agents.monitor.monitor import Monitor
+from entity_encoder.agents.monitor.tags import (
+    SCALARS,
+    ScalarTag,
+    custom_layout,
+    entity_count_tag,
+    is_known_tag,
+    tag_table,
+)
+
+__all__ = [
+    "SCALARS",
+    "Monitor",
+    "ScalarTag",
+    "custom_layout",
+    "describe_run",
+    "entity_count_tag",
+    "is_known_tag",
+    "settings",
+    "tag_table",
+]
