@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -85,6 +86,7 @@ def save_video(path: str | Path, frames: Sequence[Any], *, fps: float = 15.0) ->
     """
     path = check_video_path(path)
     arrays = _same_size(frames)
+    _frame_milliseconds(fps)
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.suffix.lower() == ".gif":
         path.write_bytes(encode_gif(arrays, fps=fps))
@@ -119,7 +121,7 @@ def _frame_milliseconds(fps: float) -> int:
     return max(20, round(100 / fps) * 10)  # browsers slow anything under 20 ms down to 100 ms
 
 
-def _ffmpeg() -> Any:
+def _ffmpeg() -> str:
     try:
         import imageio_ffmpeg
     except ImportError as error:
@@ -127,16 +129,16 @@ def _ffmpeg() -> Any:
             "an .mp4 video needs imageio-ffmpeg: pip install 'entity-encoder[video]'; "
             "a .gif needs nothing more"
         ) from error
-    return imageio_ffmpeg
+    return str(imageio_ffmpeg.get_ffmpeg_exe())
 
 
 def _write_mp4(path: Path, arrays: list[np.ndarray], fps: float) -> None:
     height, width = arrays[0].shape[:2]
     # H.264 stores colour at half resolution, so both sides have to be even.
     even = [np.pad(a, ((0, height % 2), (0, width % 2), (0, 0)), mode="edge") for a in arrays]
-    size = (width + width % 2, height + height % 2)
-    writer = _ffmpeg().write_frames(str(path), size, fps=fps, macro_block_size=1)
-    writer.send(None)
-    for array in even:
-        writer.send(array)
-    writer.close()
+    command = [_ffmpeg(), "-loglevel", "error", "-y", "-f", "rawvideo", "-pix_fmt", "rgb24"]
+    command += ["-s", f"{even[0].shape[1]}x{even[0].shape[0]}", "-r", f"{fps:g}", "-i", "-"]
+    command += ["-c:v", "libx264", "-pix_fmt", "yuv420p", str(path)]
+    done = subprocess.run(command, input=b"".join(a.tobytes() for a in even), capture_output=True)
+    if done.returncode:
+        raise OSError(f"ffmpeg could not write {path}: {done.stderr.decode().strip()}")

@@ -101,7 +101,9 @@ class Monitor:
         """Log a moving picture, played in the images tab.
 
         Args:
+            tag: The name of the picture.
             frames: Pictures of one size, in order; none at all logs nothing.
+            step: Environment steps learned from so far.
             fps: Frames per second.
         """
         if self.enabled and len(frames):

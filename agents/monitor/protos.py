@@ -69,6 +69,7 @@ def histogram_value(tag: str, finite: np.ndarray) -> Summary.Value:
     """Encode a histogram over evenly spaced bins.
 
     Args:
+        tag: The name of the chart.
         finite: (K,) finite values; none at all gives an empty histogram.
     """
     x = np.clip(finite, -LARGEST, LARGEST) if finite.size else np.zeros(0)

@@ -42,7 +42,9 @@ SCALARS: tuple[ScalarTag, ...] = (
         "mean score of the same episodes: 0 = random, 1 = the scripted reference",
         "mean_i (return[i] - random) / (reference - random)",
     ),
-    ScalarTag("episode/success", "share of them that the task calls a success", "mean_i success[i]"),
+    ScalarTag(
+        "episode/success", "share of them that the task calls a success", "mean_i success[i]"
+    ),
     ScalarTag("episode/ended", "how many episodes ended since the last point", "count"),
     ScalarTag(
         "return_by_entities/*",
@@ -51,7 +53,9 @@ SCALARS: tuple[ScalarTag, ...] = (
     ),
     # --- what it achieves when it is asked to do its best ------------------------------------
     ScalarTag("evaluation/return", "mean return of evaluation episodes", "mean_i return[i]"),
-    ScalarTag("evaluation/return_low", "lower end of its 95 % interval", "mean - t(.975) sd / sqrt(n)"),
+    ScalarTag(
+        "evaluation/return_low", "lower end of its 95 % interval", "mean - t(.975) sd / sqrt(n)"
+    ),
     ScalarTag(
         "evaluation/return_high", "upper end of its 95 % interval", "mean + t(.975) sd / sqrt(n)"
     ),
@@ -101,9 +105,13 @@ SCALARS: tuple[ScalarTag, ...] = (
     # --- what it costs -----------------------------------------------------------------------
     ScalarTag("speed/steps_per_second", "environment steps per second of wall time", "steps / s"),
     ScalarTag(
-        "speed/entities_per_second", "present entities encoded per second of wall time", "entities / s"
+        "speed/entities_per_second",
+        "present entities encoded per second of wall time",
+        "entities / s",
     ),
-    ScalarTag("entities/present", "mean number of present entities per observation", "mean sum_n m[n]"),
+    ScalarTag(
+        "entities/present", "mean number of present entities per observation", "mean sum_n m[n]"
+    ),
     ScalarTag("time/environment", "share of wall time spent stepping", "t_env / t"),
     ScalarTag("time/inference", "share of wall time spent choosing actions", "t_inference / t"),
     ScalarTag("time/update", "share of wall time spent learning", "t_update / t"),

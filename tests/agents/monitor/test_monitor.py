@@ -191,9 +191,13 @@ def test_hparams_of_any_type_stay_in_the_one_run(tmp_path: Path) -> None:
 
 
 def test_an_exception_marks_the_run_as_failed(tmp_path: Path) -> None:
-    with pytest.raises(KeyError, match="boom"), Monitor(tmp_path) as monitor:
-        monitor.hparams({"a": 1})
-        raise KeyError("boom")
+    def fail() -> None:
+        with Monitor(tmp_path) as monitor:
+            monitor.hparams({"a": 1})
+            raise KeyError("boom")
+
+    with pytest.raises(KeyError, match="boom"):
+        fail()
     data = read(tmp_path).PluginTagToContent("hparams")["_hparams_/session_end_info"]
     end = plugin_data_pb2.HParamsPluginData.FromString(data).session_end_info
     assert end.status == 2  # failure
@@ -264,10 +268,11 @@ def test_a_failing_disk_ends_the_log_and_not_the_run(
 
 
 def test_logging_draws_no_random_number(tmp_path: Path) -> None:
-    before = (torch.get_rng_state(), repr(np.random.get_state()))
+    before = torch.get_rng_state()
+    before_numpy = repr(np.random.get_state())  # noqa: NPY002 - the global generator is the point
     with Monitor(tmp_path) as monitor:
         monitor.scalars({"a": torch.tensor(1.0)}, 1)
         monitor.histogram("h", torch.ones(3), 1)
         monitor.video("v", [np.zeros((4, 4, 3))] * 2, 1)
-    assert torch.equal(torch.get_rng_state(), before[0])
-    assert repr(np.random.get_state()) == before[1]
+    assert torch.equal(torch.get_rng_state(), before)
+    assert repr(np.random.get_state()) == before_numpy  # noqa: NPY002
