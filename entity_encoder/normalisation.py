@@ -1,0 +1,92 @@
+"""Mask-aware running normalisation: statistics of real entities only, changed only on request."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+__all__ = ["RunningNorm"]
+
+
+class RunningNorm(nn.Module):
+    """Normalise features to mean 0 and variance 1 over every real entity seen so far.
+
+    `forward` never changes the statistics, so that rollout and update compute the same function;
+    call `update` between learning phases. Statistics are float64 buffers, saved with the weights,
+    merged by the parallel form of Welford's algorithm (Chan et al. 1979). Until the first update
+    the features pass unchanged.
+
+    Args:
+        size: Number of feature columns F.
+        clip: Bound on the absolute normalised value; 10 lets outliers through without letting one
+            dominate a layer.
+        epsilon: Added to the variance; a constant column becomes 0.
+    """
+
+    count: Tensor
+    mean: Tensor
+    square: Tensor
+
+    def __init__(self, size: int, *, clip: float = 10.0, epsilon: float = 1e-8) -> None:
+        super().__init__()
+        if clip <= 0:
+            raise ValueError(f"clip must be positive, got {clip}")
+        self.clip = clip
+        self.epsilon = epsilon
+        self.register_buffer("count", torch.zeros((), dtype=torch.float64))
+        self.register_buffer("mean", torch.zeros(size, dtype=torch.float64))
+        self.register_buffer("square", torch.zeros(size, dtype=torch.float64))  # sum of squares
+
+    @property
+    def var(self) -> Tensor:
+        """Population variance of each column, (F,); 1 before the first update."""
+        seen = self.square / self.count.clamp(min=1)
+        return torch.where(self.count > 0, seen, torch.ones_like(seen))
+
+    @torch.no_grad()
+    def update(self, x: Tensor | np.ndarray, mask: Tensor | np.ndarray | None = None) -> None:
+        """Take in new entities.
+
+        Args:
+            x: (..., F); absent rows may hold anything.
+            mask: (...), True or 1 = a real entity; None means all are real.
+        """
+        x = torch.as_tensor(x, device=self.mean.device).to(torch.float64)
+        if mask is None:
+            keep = torch.ones(x.shape[:-1], dtype=torch.bool, device=x.device)
+        else:
+            keep = torch.as_tensor(mask, device=x.device) == 1
+        rows = x.reshape(keep.numel(), x.shape[-1])  # (M, F)
+        weight = keep.reshape(-1, 1)  # (M, 1)
+        count = weight.sum().to(torch.float64)
+        mean = torch.where(weight, rows, 0.0).sum(0) / count.clamp(min=1)
+        square = torch.where(weight, (rows - mean) ** 2, 0.0).sum(0)
+        total = self.count + count
+        delta = mean - self.mean
+        share = count / total.clamp(min=1)
+        self.square += square + delta**2 * self.count * share
+        self.mean += delta * share
+        self.count += count
+
+    def forward(self, x: Tensor | np.ndarray, mask: Tensor | np.ndarray | None = None) -> Tensor:
+        """Normalise (..., F); rows where `mask` (...) is not 1 become exactly 0."""
+        x = torch.as_tensor(x, device=self.mean.device)
+        scale = torch.rsqrt(self.var + self.epsilon)
+        out = (x - self.mean.to(x.dtype)) * scale.to(x.dtype)
+        out = torch.where(self.count > 0, out.clamp(-self.clip, self.clip), x)
+        if mask is not None:
+            out = torch.where((torch.as_tensor(mask, device=x.device) == 1)[..., None], out, 0.0)
+        return out
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> RunningNorm:
+        # Moving to half precision must not round the statistics: only the device follows.
+        exact = {name: buffer for name, buffer in self.named_buffers()}
+        super()._apply(fn, recurse)
+        for name, buffer in exact.items():
+            moved = getattr(self, name)
+            if moved.dtype != torch.float64 and moved.device.type != "meta":
+                setattr(self, name, buffer.to(moved.device))
+        return self

@@ -1,0 +1,42 @@
+"""Scaled dot-product attention with the kernel chosen on purpose."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+__all__ = ["is_capturing", "pinned_sdpa"]
+
+# With a mask on Hopper, torch 2.11-2.13 prefers cuDNN: NaN gradients for N % 128 == 64
+# (pytorch #196678), fp32 masks misread under autocast (#191612), a second of planning per shape.
+_CUDA_BACKENDS = [
+    SDPBackend.FLASH_ATTENTION,
+    SDPBackend.EFFICIENT_ATTENTION,
+    SDPBackend.MATH,
+]
+
+
+def pinned_sdpa(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, dropout: float = 0.0
+) -> Tensor:
+    """Attend with (S, H, n, d) tensors; `mask` is bool (True = key takes part) or a float bias.
+
+    Zero-sized inputs give zero-sized (or zero) outputs, whatever the kernels do with them.
+    """
+    if not is_capturing() and (not q.numel() or not k.shape[-2]):
+        return q * 0 if v.shape[-1] == q.shape[-1] else q.new_zeros(*q.shape[:-1], v.shape[-1])
+    if q.device.type == "cuda":
+        with sdpa_kernel(_CUDA_BACKENDS):
+            return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout)
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout)
+
+
+def is_capturing() -> bool:
+    """Whether the current call is being traced, compiled, exported or captured."""
+    return bool(
+        torch.compiler.is_compiling()
+        or torch.jit.is_tracing()
+        or (torch.cuda.is_available() and torch.cuda.is_current_stream_capturing())
+    )
