@@ -1,0 +1,54 @@
+"""Make the tasks known to gymnasium, in the namespace `Entity`."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import gymnasium
+
+if TYPE_CHECKING:
+    from entity_encoder.envs.vector import EntityVectorEnv
+
+__all__ = ["TASKS", "find_task", "make_vector_env", "register_tasks"]
+
+#: Module of each task below `entity_encoder.envs.tasks`, by class name.
+TASKS = {
+    "CherryPick": "cherry_pick",
+    "FloorIsLava": "floor_is_lava",
+    "Minefield": "minefield",
+}
+
+
+def find_task(name: str) -> type[EntityVectorEnv]:
+    """Return the task's class.
+
+    Raises:
+        ValueError: When there is none of that name.
+    """
+    if name not in TASKS:
+        raise ValueError(f"task must be one of {sorted(TASKS)}, got {name!r}")
+    task: type[EntityVectorEnv] = getattr(
+        import_module(f"entity_encoder.envs.tasks.{TASKS[name]}"), name
+    )
+    return task
+
+
+def make_vector_env(task: str, num_envs: int = 1, **options: Any) -> EntityVectorEnv:
+    """Build a task's vector environment; the entry point of `gymnasium.make_vec`."""
+    make: Any = find_task(task)
+    env: EntityVectorEnv = make(num_envs, **options)
+    return env
+
+
+def register_tasks() -> None:
+    """Register every task as `Entity/<name>-v0`, for `make` and `make_vec`; once."""
+    for name in TASKS:
+        env_id = f"Entity/{name}-v0"
+        if env_id not in gymnasium.registry:
+            gymnasium.register(
+                env_id,
+                entry_point="entity_encoder.envs.single:EntityEnv",
+                vector_entry_point="entity_encoder.envs.registration:make_vector_env",
+                kwargs={"task": name},
+            )
