@@ -259,7 +259,7 @@ class EntityEncoder(nn.Module):
         if self.ego is not None and self.schema.frame is None:
             check_single_ego(entities.masks[self.ego], self.schema.groups[self.ego].name)
         raw = self._express(entities)
-        features = self._normalise(raw, entities)
+        features = self._normalise(raw)
         context = self._embed_context(entities)  # (B, D) or None
         positions = self._positions(raw)  # (B, N, P + 1) or None
         layouts = self._plan(mask, features)
@@ -299,7 +299,7 @@ class EntityEncoder(nn.Module):
             if item.critic_only:
                 entities.globals[i] = torch.zeros_like(entities.globals[i])
 
-    def _normalise(self, features: list[Tensor], entities: EntityTensors) -> list[Tensor]:
+    def _normalise(self, features: list[Tensor]) -> list[Tensor]:
         if not self.normalise:
             return features
         columns = [

@@ -83,7 +83,7 @@ class RunningNorm(nn.Module):
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> RunningNorm:
         # Moving to half precision must not round the statistics: only the device follows.
-        exact = {name: buffer for name, buffer in self.named_buffers()}
+        exact = dict(self.named_buffers())
         super()._apply(fn, recurse)
         for name, buffer in exact.items():
             moved = getattr(self, name)

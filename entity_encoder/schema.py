@@ -1,4 +1,4 @@
-"""What an observation contains: groups of entities, global features, masks and a frame of reference."""
+"""What an observation contains: groups of entities, global features, masks, a frame."""
 
 from __future__ import annotations
 

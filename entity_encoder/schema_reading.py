@@ -180,7 +180,7 @@ def _read_global(
     elif isinstance(space, spaces.Graph | spaces.Sequence):
         fix = "wrap it before vectorising: GraphToEntities or SequenceToEntities"
     elif isinstance(space, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
-        fix = "deliver it as a Box: one-hot as a global feature, or an integer column with categories="
+        fix = "deliver it as a Box: one-hot, or an integer column of a group with categories="
     elif _rank(space) == 3:
         fix = "this looks batched: pass single_observation_space, not observation_space"
     else:
