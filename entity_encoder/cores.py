@@ -50,7 +50,7 @@ class InducedAttention(nn.Module):
         self.kv = RowLinear(d_model, 2 * d_model)
         self.out = nn.Linear(d_model, d_model)
 
-    def forward(self, x: Tensor, layout: Layout, context: Context) -> Tensor:
+    def forward(self, x: Tensor, layout: Layout, _context: Context) -> Tensor:
         """Mix (R, D) or (B, N, D) rows."""
         dropout = self.rate if self.training else 0.0
         q = self.read_query(self.points).expand(layout.n_sets, -1, -1)  # (S, M, D)
@@ -106,7 +106,7 @@ class PoolMixer(nn.Module):
         self.value = nn.Linear(d_model, d_model)
         self.out = RowLinear(d_model, d_model)
 
-    def forward(self, x: Tensor, layout: Layout, context: Context) -> Tensor:
+    def forward(self, x: Tensor, layout: Layout, _context: Context) -> Tensor:
         """Mix (R, D) or (B, N, D) rows."""
         return _to_rows(self.out(layout.reduce(torch.relu(self.value(x)), "mean")), layout)
 
