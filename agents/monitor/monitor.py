@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from entity_encoder.agents.monitor.purge import purge_files
 from entity_encoder.agents.monitor.tags import custom_layout
 from entity_encoder.agents.video import encode_gif, to_frame
 
@@ -174,6 +175,8 @@ class Monitor:
         from torch.utils.tensorboard.summary import custom_scalars
 
         earlier = sorted(self.run_dir.glob("events.out.tfevents.*"))
+        if self._first_step:
+            self._guard(purge_files, earlier, self._first_step)
         _wait_until_names_sort_later(earlier)
         self._writer = SummaryWriter(
             str(self.run_dir),
