@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -10,6 +11,7 @@ from torch import Tensor
 from entity_encoder.distributions.protocol import (
     check_shape,
     full_precision,
+    name_place,
     read_mask,
     values_at_hand,
 )
@@ -36,6 +38,7 @@ class MaskedCategorical:
         validate: Whether to look for rows without a legal choice. Done on CPU only, since
             elsewhere it would wait for the device; there such a row gives NaN.
         name: What the mask is called in errors.
+        axes: What the trailing leading axes are called there.
 
     Raises:
         ValueError: When an active row has no legal choice, naming the row; when the mask's shape
@@ -51,6 +54,7 @@ class MaskedCategorical:
         start: int | Tensor = 0,
         validate: bool = True,
         name: str = "action mask",
+        axes: Sequence[str] = ("row",),
     ) -> None:
         logits = full_precision(logits)
         look = validate and values_at_hand(logits)
@@ -64,7 +68,7 @@ class MaskedCategorical:
             else read_mask(active, self.shape, name=f"active rows of the {name}", look=look)
         )
         if look and (self.mask is not None or not self.choices):
-            self._check_legal(name)
+            self._check_legal(name, axes)
         self.log_probs = torch.log_softmax(self._close(logits), dim=-1)
         self._probs: Tensor | None = None
 
@@ -76,13 +80,12 @@ class MaskedCategorical:
         keep = rows if self.mask is None else self.mask & rows
         return torch.where(keep, logits, torch.where(rows, -math.inf, 0.0))
 
-    def _check_legal(self, name: str) -> None:
+    def _check_legal(self, name: str, axes: Sequence[str]) -> None:
         stuck = self._rows_without_choice()
         if bool(stuck.any()):
-            index = torch.nonzero(stuck)[0].tolist()
-            row = "the only row" if not index else f"row {index[0] if len(index) == 1 else index}"
+            place = name_place(torch.nonzero(stuck)[0].tolist(), axes)
             raise ValueError(
-                f"{name} must leave at least one legal choice in every row, got none in {row}; "
+                f"{name} must leave at least one legal choice in every row, got none in {place}; "
                 "rows that do not act must be marked with active=False"
             )
 

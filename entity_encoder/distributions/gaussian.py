@@ -88,8 +88,8 @@ class DiagonalGaussian:
         return self._used(self.mean.detach() + self.std.detach() * noise)
 
     def mode(self) -> Tensor:
-        """Return the mean, as a raw action: (..., *event)."""
-        return self.mean
+        """Return the mean, as a raw action without a gradient: (..., *event)."""
+        return self.mean.detach()
 
     def log_prob(self, action: Tensor) -> Tensor:
         """Return the log-density of a raw action, summed over components: (...)."""

@@ -42,6 +42,7 @@ class MaskedMultiCategorical:
         shape: Shape of one action when it has more than one axis; its product is M.
         validate: As for `MaskedCategorical`.
         name: What the mask is called in errors.
+        axes: What rows and actors are called there.
 
     Raises:
         ValueError: When an active actor has no legal choice, naming row and actor.
@@ -57,9 +58,10 @@ class MaskedMultiCategorical:
         shape: Sequence[int] | None = None,
         validate: bool = True,
         name: str = "action mask",
+        axes: Sequence[str] = ("row", "actor"),
     ) -> None:
         self.each = MaskedCategorical(
-            logits, mask, active, start=start, validate=validate, name=name
+            logits, mask, active, start=start, validate=validate, name=name, axes=axes
         )
         self.shape = logits.shape[:-2]
         self._event = tuple(logits.shape[-2:-1] if shape is None else shape)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import torch
@@ -10,7 +11,14 @@ from torch import Tensor
 from entity_encoder.observation import as_mask
 from entity_encoder.pinning import is_capturing
 
-__all__ = ["ActionDistribution", "check_shape", "full_precision", "read_mask", "values_at_hand"]
+__all__ = [
+    "ActionDistribution",
+    "check_shape",
+    "full_precision",
+    "name_place",
+    "read_mask",
+    "values_at_hand",
+]
 
 
 class ActionDistribution(Protocol):
@@ -74,3 +82,10 @@ def check_shape(action: Tensor, shape: torch.Size) -> None:
     """
     if action.shape != shape:
         raise ValueError(f"action must have shape {tuple(shape)}, got {tuple(action.shape)}")
+
+
+def name_place(index: Sequence[int], axes: Sequence[str]) -> str:
+    """Say where an index points: `axes` name its last places, earlier ones are counted."""
+    names = ["index"] * (len(index) - len(axes)) + list(axes)[max(len(axes) - len(index), 0) :]
+    place = [f"{name} {i}" for name, i in zip(names, index, strict=True)]
+    return ", ".join(place) or f"the only {axes[0]}"

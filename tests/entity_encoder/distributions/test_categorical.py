@@ -116,7 +116,9 @@ def test_inactive_rows_contribute_nothing() -> None:
 def test_no_legal_choice_names_the_row() -> None:
     mask = torch.ones(3, 5, 2, dtype=torch.bool)
     mask[1, 4] = False
-    with pytest.raises(ValueError, match=r"at least one legal choice .* got none in row \[1, 4\]"):
+    with pytest.raises(
+        ValueError, match=r"at least one legal choice .* got none in index 1, row 4"
+    ):
         MaskedCategorical(torch.zeros(3, 5, 2), mask)
     with pytest.raises(ValueError, match=r"'moves' must leave .* row 1; .* active=False"):
         MaskedCategorical(torch.zeros(2, 3), torch.tensor([[1, 0, 1], [0, 0, 0]]), name="'moves'")
