@@ -11,7 +11,7 @@ from torch import Tensor
 
 from entity_encoder.spaces import PerEntity, SelectEntity
 
-__all__ = ["ActionReader", "LegalSampler", "legal_actions"]
+__all__ = ["ActionReader", "LegalSampler", "legal_actions", "mask_shape"]
 
 
 def legal_actions(
@@ -32,6 +32,22 @@ def legal_actions(
     if isinstance(space, SelectEntity):
         return observation[f"{space.group}_mask"], f"{space.group}_mask"
     return None, ""
+
+
+def mask_shape(space: spaces.Space[Any]) -> tuple[int, ...]:
+    """Return the shape of the mask over a space's actions: (n,), or (slots, n) for several.
+
+    Raises:
+        ValueError: For a space that has none.
+    """
+    if isinstance(space, spaces.Discrete):
+        return (int(space.n),)
+    if isinstance(space, spaces.MultiDiscrete) and (space.nvec == space.nvec.flat[0]).all():
+        return (len(space.nvec), int(space.nvec.flat[0]))
+    raise ValueError(
+        "action_mask must belong to a Discrete space or a MultiDiscrete one with equal sizes, "
+        f"got {space}"
+    )
 
 
 class LegalSampler:

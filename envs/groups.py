@@ -84,7 +84,7 @@ def make_schema(
     frame: EgoFrame | None,
     action_mask: bool,
 ) -> EntitySchema:
-    """Build the schema that tells the encoder which columns are positions and whose frame to use."""
+    """Build the schema, which says what columns mean and whose frame to use."""
     return EntitySchema(
         groups=tuple(
             EntityGroup(

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from PIL import Image, ImageDraw, ImageFont
+import numpy as np
+from PIL import Image, ImageColor, ImageDraw, ImageFont
 
-__all__ = ["PALETTE", "Canvas", "Window"]
+__all__ = ["PALETTE", "Canvas", "Viewer", "blend", "tile"]
 
 Point = tuple[float, float]
 
@@ -34,6 +35,13 @@ _SUPERSAMPLING = 3  # drawn this many times larger, then averaged: Pillow does n
 
 def _colour(name: str) -> str:
     return PALETTE.get(name, name)
+
+
+def blend(low: str, high: str, share: float) -> str:
+    """Mix two colours: `low` at share 0, `high` at share 1."""
+    share = min(max(share, 0.0), 1.0)
+    pairs = zip(ImageColor.getrgb(_colour(low)), ImageColor.getrgb(_colour(high)), strict=True)
+    return "#" + "".join(f"{round(a + share * (b - a)):02X}" for a, b in pairs)
 
 
 class Canvas:
@@ -73,6 +81,10 @@ class Canvas:
 
     def _width(self, pixels: float) -> int:
         return max(1, round(pixels * _SUPERSAMPLING))
+
+    def pixels(self, length: float) -> float:
+        """Return how many pixels of the frame a length in world units takes."""
+        return length * self._scale / _SUPERSAMPLING
 
     def circle(
         self,
@@ -201,6 +213,56 @@ class Window:
     def close(self) -> None:
         """Close the window."""
         self._root.destroy()
+
+
+class Viewer:
+    """Deliver frames as a render mode wants them; the window is opened with the first one.
+
+    Args:
+        render_mode: "rgb_array", "human" or None.
+        title: Text in the title bar.
+        fps: Frames per second.
+    """
+
+    def __init__(self, render_mode: str | None, title: str, fps: int) -> None:
+        self._mode = render_mode
+        self._title, self._fps = title, fps
+        self._window: Window | None = None
+
+    def show(self, draw: Callable[[int], Image.Image], num_envs: int) -> None:
+        """In "human" mode show the first nine environments; otherwise do nothing."""
+        if self._mode == "human":
+            if self._window is None:
+                self._window = Window(self._title, self._fps)
+            self._window.show([draw(env) for env in range(min(num_envs, 9))])
+
+    def arrays(
+        self, draw: Callable[[int], Image.Image], num_envs: int
+    ) -> tuple[np.ndarray, ...] | None:
+        """Return all frames as uint8 arrays, (height, width, 3); in "human" mode only show them.
+
+        Raises:
+            ValueError: Without a render mode.
+        """
+        if self._mode is None:
+            raise ValueError(
+                f"render needs a render_mode, got None; make {self._title} with "
+                'render_mode="rgb_array" or "human"'
+            )
+        if self._mode == "human":
+            self.show(draw, num_envs)
+            return None
+        return tuple(np.array(draw(env)) for env in range(num_envs))
+
+    def close(self) -> None:
+        """Close the window, if there is one."""
+        if self._window is not None:
+            self._window.close()
+            self._window = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the window behind when pickled."""
+        return {**self.__dict__, "_window": None}
 
 
 def tile(frames: Sequence[Image.Image]) -> Image.Image:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -14,20 +15,28 @@ __all__ = ["Rng", "seeds_to_keys"]
 _GOLDEN = 0x9E3779B97F4A7C15 - 2**64
 _FIRST = 0xBF58476D1CE4E5B9 - 2**64
 _SECOND = 0x94D049BB133111EB - 2**64
+_STEP = 0xD1342543DE82EF95 - 2**64  # another odd number (Steele and Vigna, 2021)
 
 
 def _mix(z: Tensor) -> Tensor:
-    """Scramble int64 numbers in place (the finaliser of splitmix64); a bijection.
+    """Scramble int64 numbers in place, after the finaliser of splitmix64.
 
-    Torch shifts int64 arithmetically, so every shift is followed by a mask that clears the copies
-    of the sign bit.
+    Torch shifts int64 arithmetically: each shift drags copies of the sign into the upper bits.
+    That costs the sign bit of the result, which is always 0, and saves a mask for every shift.
     """
-    z ^= (z >> 30) & ((1 << 34) - 1)
+    z ^= z >> 30
     z *= _FIRST
-    z ^= (z >> 27) & ((1 << 37) - 1)
+    z ^= z >> 27
     z *= _SECOND
-    z ^= (z >> 31) & ((1 << 33) - 1)
+    z ^= z >> 31
     return z
+
+
+@lru_cache(maxsize=1024)
+def _weyl_sequence(first: int, count: int, device: torch.device) -> Tensor:
+    """Return multiples of an odd constant, int64, (count,); never to be changed."""
+    index = torch.arange(first, first + count, dtype=torch.int64, device=device)
+    return (index + 1) * _GOLDEN
 
 
 def seeds_to_keys(seeds: Sequence[int]) -> Tensor:
@@ -58,7 +67,7 @@ class Rng:
 
     def __len__(self) -> int:
         """Return the number of environments that are drawn for."""
-        return len(self._key)
+        return self._key.shape[0]
 
     @property
     def device(self) -> torch.device:
@@ -66,21 +75,17 @@ class Rng:
         return self._key.device
 
     def bits(self, *shape: int) -> Tensor:
-        """Draw int64 numbers with all 64 bits random, shape (E, *shape)."""
-        if self._stream is None:  # hashed at the first draw: most transitions need none
-            time = (self._episode << 32) + self._step
-            self._stream = _mix(self._key + time * _FIRST)[:, None]
+        """Draw int64 numbers from [0, 2**63), shape (E, *shape)."""
+        if self._stream is None:  # made at the first draw: most transitions need none
+            self._stream = ((self._episode << 32) + self._step).mul_(_STEP).add_(self._key)[:, None]
         count = math.prod(shape)
-        index = torch.arange(
-            self._drawn + 1, self._drawn + count + 1, dtype=torch.int64, device=self.device
-        )
+        index = _weyl_sequence(self._drawn, count, self.device)
         self._drawn += count
-        index *= _GOLDEN
-        return _mix(self._stream + index).view(len(self), *shape)
+        return _mix(self._stream + index).view(-1, *shape)
 
     def uniform(self, *shape: int, low: float = 0.0, high: float = 1.0) -> Tensor:
         """Draw float32 numbers from [low, high), shape (E, *shape)."""
-        unit = ((self.bits(*shape) >> 40) & 0xFFFFFF).float()  # 24 bits: exact in float32
+        unit = (self.bits(*shape) >> 39).float()  # 24 bits: exact in float32
         return unit.mul_((high - low) / 2**24).add_(low)
 
     def integers(self, high: int | Tensor, *shape: int, low: int = 0) -> Tensor:
@@ -91,13 +96,12 @@ class Rng:
             *shape: Shape of the draw of one environment.
             low: Inclusive lower end.
         """
-        small = (self.bits(*shape) >> 33) & 0x7FFFFFFF
-        return ((small * (high - low)) >> 31) + low
+        return (((self.bits(*shape) >> 32) * (high - low)) >> 31) + low
 
     def normal(self, *shape: int) -> Tensor:
         """Draw float32 numbers of a standard normal distribution, shape (E, *shape)."""
         bits = self.bits(*shape, 2)
-        unit = ((bits >> 11) & (2**53 - 1)).double().add_(0.5).mul_(2.0**-53)
+        unit = (bits >> 11).double().add_(0.5).mul_(2.0**-52)
         radius = unit[..., 0].log().mul_(-2.0).sqrt_()  # Box and Muller, 1958
         return (radius * unit[..., 1].mul_(2.0 * math.pi).cos_()).float()
 

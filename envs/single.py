@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
 import torch
-from gymnasium import error
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AutoresetMode
 
@@ -31,7 +30,7 @@ class EntityEnv(gymnasium.Env[dict[str, np.ndarray], Any]):
         task: The vectorised environment underneath, of one row.
     """
 
-    metadata: dict[str, Any] = {"render_modes": ["human", "rgb_array"], "render_fps": 8}
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["human", "rgb_array"], "render_fps": 8}
 
     def __init__(
         self,
@@ -43,7 +42,6 @@ class EntityEnv(gymnasium.Env[dict[str, np.ndarray], Any]):
         make: Any = find_task(task) if isinstance(task, str) else task
         fixed = {"output": "numpy", "autoreset_mode": AutoresetMode.DISABLED}
         self.task: EntityVectorEnv = make(1, render_mode=render_mode, **fixed, **options)
-        self.metadata = {key: self.task.metadata[key] for key in ("render_modes", "render_fps")}
         self.render_mode = render_mode
         self.observation_space = self.task.single_observation_space
         self.action_space = self.task.single_action_space

@@ -32,8 +32,10 @@ class Streams:
         self.episode = torch.zeros_like(self.key)
         self._seeded = False
 
-    def rng(self, step: Tensor | int, rows: Tensor | slice = slice(None)) -> Rng:
-        """Return the generator of one step, for some rows or all."""
+    def rng(self, step: Tensor | int, rows: Tensor | None = None) -> Rng:
+        """Return the generator of one step, for the rows with these indices or for all."""
+        if rows is None:
+            return Rng(self.key, self.episode, step)
         return Rng(self.key[rows], self.episode[rows], step)
 
     def next_episode(self, where: Tensor) -> None:

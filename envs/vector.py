@@ -15,11 +15,17 @@ from gymnasium.vector.utils import batch_space
 from PIL import Image
 from torch import Tensor
 
-from entity_encoder.envs.actions import ActionReader, LegalSampler, legal_actions
+from entity_encoder.envs.actions import ActionReader, LegalSampler, legal_actions, mask_shape
 from entity_encoder.envs.export import Exporter
 from entity_encoder.envs.groups import Global, Group, check_option, make_schema, make_space
-from entity_encoder.envs.rendering import Window
-from entity_encoder.envs.resets import merge_rows, shuffle_slots
+from entity_encoder.envs.rendering import Viewer
+from entity_encoder.envs.resets import (
+    fill_rows,
+    merge_rows,
+    read_autoreset_mode,
+    read_reset_mask,
+    shuffle_slots,
+)
 from entity_encoder.envs.rng import Rng
 from entity_encoder.envs.streams import Seed, Streams
 from entity_encoder.schema import EgoFrame
@@ -72,7 +78,10 @@ class EntityVectorEnv(VectorEnv[dict[str, Any], Any, Any], ABC):
         ValueError: For a value outside its range or choices.
     """
 
-    metadata: dict[str, Any] = {"render_modes": ["human", "rgb_array"], "render_fps": 8}
+    metadata: dict[str, Any] = {  # noqa: RUF012  (gymnasium's type; each instance has its own)
+        "render_modes": ["human", "rgb_array"],
+        "render_fps": 8,
+    }
 
     #: Mean return of a policy that draws among the legal actions, and that of the reference.
     random_return: float = 0.0
@@ -100,7 +109,7 @@ class EntityVectorEnv(VectorEnv[dict[str, Any], Any, Any], ABC):
         self.max_episode_steps = max_episode_steps
         self.device = torch.device(device)
         self.output = output
-        self.autoreset_mode = _read_mode(autoreset_mode)
+        self.autoreset_mode = read_autoreset_mode(autoreset_mode)
         self.metadata = {**self.metadata, "autoreset_mode": self.autoreset_mode}
         self.shuffle_slots = shuffle_slots
         if render_mode not in (None, *self.metadata["render_modes"]):
@@ -111,9 +120,7 @@ class EntityVectorEnv(VectorEnv[dict[str, Any], Any, Any], ABC):
         self.render_mode = render_mode
         self.groups = tuple(groups)
         self.entity_schema = make_schema(groups, global_features, frame, action_mask)
-        sizes = None
-        if action_mask:
-            sizes = _mask_shape(action_space)
+        sizes = mask_shape(action_space) if action_mask else None
         self.single_observation_space = make_space(groups, global_features, sizes)
         self.single_action_space = action_space
         self.observation_space = batch_space(self.single_observation_space, num_envs)
@@ -121,8 +128,9 @@ class EntityVectorEnv(VectorEnv[dict[str, Any], Any, Any], ABC):
         self._sampler = LegalSampler(self.action_space)
         self._reader = ActionReader(action_space, num_envs, self.device)
         self._exporter = Exporter(output)
-        self._window: Window | None = None
+        self._viewer = Viewer(render_mode, type(self).__name__, self.metadata["render_fps"])
         self._state: State | None = None
+        self._owned: State = {}  # tensors made here, which may be changed in place
         self._streams = Streams(num_envs, self.device)
         self._ended = torch.zeros(num_envs, dtype=torch.bool, device=self.device)
         self._ended_rows: Tensor | None = None  # see `_rows`
@@ -196,7 +204,7 @@ class EntityVectorEnv(VectorEnv[dict[str, Any], Any, Any], ABC):
         Returns:
             Observation and infos (empty).
         """
-        mask = self._read_reset_mask(options)
+        mask = read_reset_mask(options, self.num_envs, self.device)
         if mask is not None and self._state is None:
             raise error.ResetNeeded("the first reset must be of all environments, got a reset_mask")
         if isinstance(seed, (int, np.integer)):
@@ -212,7 +220,7 @@ class EntityVectorEnv(VectorEnv[dict[str, Any], Any, Any], ABC):
         self._ended_rows = self._rows(self._ended)
         observation = self._observe(self._state)
         self._remember(observation)
-        self._show()
+        self._viewer.show(self._frame, self.num_envs)
         return self._exporter.observation(observation), {}
 
     def step(self, actions: Any) -> tuple[dict[str, Any], Any, Any, Any, dict[str, Any]]:
@@ -247,12 +255,16 @@ class EntityVectorEnv(VectorEnv[dict[str, Any], Any, Any], ABC):
         if self.max_episode_steps is not None:
             late = elapsed >= self.max_episode_steps
             truncated = late if truncated is None else truncated | late
-        truncated = torch.zeros_like(terminated) if truncated is None else truncated & ~terminated
+        # On bools `>` is "and not": what has terminated is not truncated as well.
+        truncated = torch.zeros_like(terminated) if truncated is None else truncated > terminated
         if rows is not None:  # NEXT_STEP: these environments begin an episode instead
             self._streams.next_episode(self._ended)
             state = self._restart(state, rows)[0]
-            reward = reward.masked_fill(self._ended, 0.0)
-            terminated, truncated = terminated & ~self._ended, truncated & ~self._ended
+            reward = fill_rows(reward, rows, 0.0)
+            terminated, truncated = (
+                fill_rows(terminated, rows, False),
+                fill_rows(truncated, rows, False),
+            )
         self._return = self._return + reward
         ended = terminated | truncated
         rows = self._rows(ended)
@@ -267,7 +279,7 @@ class EntityVectorEnv(VectorEnv[dict[str, Any], Any, Any], ABC):
                 ended, rows = torch.zeros_like(ended), None
         self._state, self._ended, self._ended_rows = state, ended, rows
         self._remember(observation)
-        self._show()
+        self._viewer.show(self._frame, self.num_envs)
         return (
             self._exporter.observation(observation),
             self._exporter.reward(reward),
@@ -282,15 +294,7 @@ class EntityVectorEnv(VectorEnv[dict[str, Any], Any, Any], ABC):
         Raises:
             ValueError: Without a render mode.
         """
-        if self.render_mode is None:
-            raise ValueError(
-                f"render needs a render_mode, got None; make {type(self).__name__} with "
-                'render_mode="rgb_array" or "human"'
-            )
-        if self.render_mode == "human":
-            self._show()
-            return None
-        return tuple(np.asarray(self._frame(env)) for env in range(self.num_envs))
+        return self._viewer.arrays(self._frame, self.num_envs)
 
     def observation(self) -> dict[str, Any]:
         """Return the current observation again, for instance after `set_state`."""
@@ -320,18 +324,13 @@ class EntityVectorEnv(VectorEnv[dict[str, Any], Any, Any], ABC):
         self._ended = content["ended"].to(self.device, copy=True)
         self._return = content["return"].to(self.device, copy=True)
         self._state = {k: v.to(self.device, copy=True) for k, v in content["state"].items()}
+        self._owned = {}
         self._ended_rows = self._rows(self._ended)
         self._remember(self._observe(self._state))
 
     def close_extras(self, **_: Any) -> None:
         """Close the window, if there is one."""
-        if self._window is not None:
-            self._window.close()
-            self._window = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Leave the window behind when pickled."""
-        return {**self.__dict__, "_window": None}
+        self._viewer.close()
 
     # How it works ---------------------------------------------------------------------------
 
@@ -359,13 +358,12 @@ class EntityVectorEnv(VectorEnv[dict[str, Any], Any, Any], ABC):
         """Begin an episode in some rows; also replace their observation if one is given."""
         if rows is None:
             return state, observation or {}
-        everywhere = rows.dtype == torch.bool
-        fresh = self._begin(self._streams.rng(0, slice(None) if everywhere else rows))
-        fill = torch.masked_fill if everywhere else _fill_rows
-        self._return = fill(self._return, rows, 0.0)
+        fresh = self._begin(self._streams.rng(0, None if rows.dtype == torch.bool else rows))
+        self._return = fill_rows(self._return, rows, 0.0)
         if observation is not None:
             observation = merge_rows(observation, self._observe(fresh), rows)
-        return merge_rows(state, fresh, rows), observation or {}
+        self._owned = merge_rows(state, fresh, rows, self._owned)
+        return self._owned, observation or {}
 
     def _observe(self, state: State) -> State:
         """Observe, fill in full masks, and make sure that nothing is shared with the state."""
@@ -397,59 +395,9 @@ class EntityVectorEnv(VectorEnv[dict[str, Any], Any, Any], ABC):
         if rows is None and not self._exporter.is_torch:
             return {}
         # score = (return - random) / (reference - random)
-        scale = 1.0 / (self.reference_return - self.random_return)
-        return self._exporter.infos("score", (self._return - self.random_return) * scale, ended)
-
-    def _read_reset_mask(self, options: dict[str, Any] | None) -> Tensor | None:
-        unknown = sorted(set(options or ()) - {"reset_mask"})
-        if unknown:
-            raise ValueError(f"options must hold nothing but 'reset_mask', got {unknown}")
-        if not options:
-            return None
-        mask = torch.as_tensor(options["reset_mask"], device=self.device)
-        if mask.dtype != torch.bool or mask.shape != (self.num_envs,):
-            raise ValueError(
-                f"options['reset_mask'] must be bool of shape ({self.num_envs},), got "
-                f"{mask.dtype} of shape {tuple(mask.shape)}"
-            )
-        if self.device.type == "cpu" and not bool(mask.any()):
-            raise ValueError("options['reset_mask'] must be True somewhere, got all False")
-        return mask
+        span = self.reference_return - self.random_return
+        score = self._return * (1.0 / span) + (-self.random_return / span)
+        return self._exporter.infos("score", score, ended)
 
     def _frame(self, env: int) -> Image.Image:
         return self.render_frame({key: value[env].cpu() for key, value in self.state.items()})
-
-    def _show(self) -> None:
-        if self.render_mode != "human":
-            return
-        if self._window is None:
-            self._window = Window(type(self).__name__, self.metadata["render_fps"])
-        frames = [self._frame(env) for env in range(min(self.num_envs, 9))]
-        self._window.show(frames)
-
-
-def _fill_rows(tensor: Tensor, rows: Tensor, value: float) -> Tensor:
-    return tensor.index_fill(0, rows, value)
-
-
-def _read_mode(mode: AutoresetMode | str) -> AutoresetMode:
-    """Accept gymnasium's enum, its values ("NextStep") and its names ("NEXT_STEP")."""
-    if isinstance(mode, AutoresetMode):
-        return mode
-    for known in AutoresetMode:
-        if mode in (known.name, known.value):
-            return known
-    names = [known.name for known in AutoresetMode]
-    raise ValueError(f"autoreset_mode must be one of {names}, got {mode!r}")
-
-
-def _mask_shape(space: spaces.Space[Any]) -> tuple[int, ...]:
-    """Return the shape of the mask over a Discrete or MultiDiscrete space's actions."""
-    if isinstance(space, spaces.Discrete):
-        return (int(space.n),)
-    if isinstance(space, spaces.MultiDiscrete) and (space.nvec == space.nvec.flat[0]).all():
-        return (len(space.nvec), int(space.nvec.flat[0]))
-    raise ValueError(
-        "action_mask must belong to a Discrete space or a MultiDiscrete one with equal sizes, "
-        f"got {space}"
-    )
