@@ -106,6 +106,7 @@ class PPOConfig:
     attention: str = _setting("auto", "auto, groups, fast, padded, varlen or dense")
     dropout: float = _setting(0.0, "must be 0: rollout and update compute one function")
     hidden: tuple[int, ...] = _setting((), "widths of hidden layers in the heads")
+    squash: bool = _setting(False, "squash Box actions into their bounds by tanh, not clip them")
     separate_critic: bool = _setting(False, "give the value function an encoder of its own")
     recurrent: int = _setting(0, "width of a GRU after pooling, for memory; 0 = none")
 

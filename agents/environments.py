@@ -104,7 +104,7 @@ class Environments:
         self.ended = self._flags(np.zeros(self.num_envs, bool))
         self.begins = ~self.ended
 
-    def reset(self, seed: int | list[int] | None = None) -> dict[str, Tensor]:
+    def reset(self, seed: int | None = None) -> dict[str, Tensor]:
         """Begin an episode everywhere and return the observation."""
         observation, _ = self.env.reset(seed=seed)
         self.observation = self._reader.read(observation)
@@ -210,12 +210,10 @@ class Environments:
         if not len(rows):
             return None
         given = infos["final_obs"]
-        index = rows.cpu()
         if isinstance(given, Mapping):
-            where = index if self.is_torch else index.numpy()
-            batch = {key: given[key][where] for key in self._reader.keys}
+            batch = {key: given[key][self._index(rows)] for key in self._reader.keys}
         else:  # gymnasium's format: an object array with a dict or None for every environment
-            picked = [given[row] for row in index.tolist()]
+            picked = [given[row] for row in rows.tolist()]
             batch = {key: np.stack([one[key] for one in picked]) for key in self._reader.keys}
         return Final(rows, self._reader.read(batch))
 
@@ -223,12 +221,18 @@ class Environments:
         """Reset where an episode ended (DISABLED), and keep the last observations."""
         rows = step.truncated.nonzero().flatten()
         if len(rows):
-            where = rows.to(self.env.device) if self.is_torch else rows.cpu().numpy()
+            where = self._index(rows)
             batch = {key: observation[key][where] for key in self._reader.keys}
             step.final = Final(rows, self._reader.read(batch))
-        mask = ended.to(self.env.device) if self.is_torch else ended.cpu().numpy()
-        observation, _ = self.env.reset(options={"reset_mask": mask})
+        observation, _ = self.env.reset(options={"reset_mask": self._index(ended)})
         return observation
+
+    def _index(self, rows: Tensor) -> Any:
+        """Return rows in the form in which the environment's own arrays are indexed."""
+        if not self.is_torch:
+            return rows.cpu().numpy()
+        device: torch.device = getattr(self.env, "device", self.device)
+        return rows.to(device)
 
 
 def find_schema(env: VectorEnv[Any, Any, Any]) -> EntitySchema:

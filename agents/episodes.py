@@ -100,10 +100,11 @@ class EpisodeLog:
             "finished": self.finished,
         }
 
-    def set_state(self, content: Mapping[str, Any]) -> None:
-        """Continue from what `get_state` returned."""
-        for name in ("total", "length", "entities"):
-            setattr(self, name, np.array(content[name]))
+    def set_state(self, content: Mapping[str, Any], num_envs: int) -> None:
+        """Continue from what `get_state` returned; the unfinished only for as many environments."""
+        if len(content["total"]) == num_envs:
+            for name in ("total", "length", "entities"):
+                setattr(self, name, np.array(content[name]))
         self.recent = deque((Episode(**one) for one in content["recent"]), self.recent.maxlen)
         self.finished = int(content["finished"])
 

@@ -8,7 +8,7 @@ from torch import Tensor
 __all__ = ["approx_kl", "clip_fraction", "clipped_surrogate", "value_loss"]
 
 
-def clipped_surrogate(log_ratio: Tensor, advantages: Tensor, clip_range: float | Tensor) -> Tensor:
+def clipped_surrogate(log_ratio: Tensor, advantages: Tensor, clip_range: float) -> Tensor:
     """Return the policy loss of each sample, (n,).
 
     loss = max(-A rho, -A clip(rho, 1 - eps, 1 + eps)) with rho = exp(log_ratio). Clipping takes
@@ -27,7 +27,7 @@ def clipped_surrogate(log_ratio: Tensor, advantages: Tensor, clip_range: float |
 
 
 def value_loss(
-    values: Tensor, old_values: Tensor, returns: Tensor, clip_range: float | Tensor | None
+    values: Tensor, old_values: Tensor, returns: Tensor, clip_range: float | None
 ) -> Tensor:
     """Return half the squared error of each value, (n,), pessimistically clipped.
 
@@ -55,6 +55,6 @@ def approx_kl(log_ratio: Tensor) -> Tensor:
     return torch.expm1(log_ratio) - log_ratio
 
 
-def clip_fraction(log_ratio: Tensor, clip_range: float | Tensor) -> Tensor:
+def clip_fraction(log_ratio: Tensor, clip_range: float) -> Tensor:
     """Return 1.0 for each sample whose ratio lies outside the clip range, else 0.0, (n,)."""
     return (torch.expm1(log_ratio).abs() > clip_range).to(log_ratio.dtype)

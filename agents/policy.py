@@ -14,8 +14,7 @@ from entity_encoder import EntityEncoder, EntitySchema
 from entity_encoder.agents.memory import Memory
 from entity_encoder.agents.trees import Tree
 from entity_encoder.distributions import ActionDistribution
-from entity_encoder.heads import make_action_head
-from entity_encoder.linear import RowLinear
+from entity_encoder.heads import PooledHead, make_action_head
 
 __all__ = ["Choice", "EntityPolicy", "PolicyOutput"]
 
@@ -60,10 +59,11 @@ class EntityPolicy(nn.Module):
     Args:
         space: Observation space of one environment, or its schema.
         action_space: Action space of one environment.
-        hidden: Widths of hidden layers in the value head and the pooled action heads.
+        hidden: Widths of hidden layers in the value head and the action heads.
         separate_critic: Whether the value has an encoder of its own; otherwise it shares the
             actor's, and its gradients.
         recurrent: Width of a GRU after pooling, 0 for none.
+        squash: Whether Box actions are squashed into their bounds instead of clipped.
         encoder: Further arguments of `EntityEncoder`.
 
     Attributes:
@@ -83,6 +83,7 @@ class EntityPolicy(nn.Module):
         hidden: Sequence[int] = (),
         separate_critic: bool = False,
         recurrent: int = 0,
+        squash: bool = False,
         **encoder: Any,
     ) -> None:
         super().__init__()
@@ -97,8 +98,10 @@ class EntityPolicy(nn.Module):
         self.two_passes = separate_critic or self.schema.has_critic_only
         self.memory = Memory(width, recurrent) if recurrent else None
         self.critic_memory = Memory(width, recurrent) if recurrent and self.two_passes else None
-        self.action_head = make_action_head(action_space, self.encoder, hidden=tuple(hidden))
-        self.value_head = _value_head(width, hidden)
+        self.action_head = make_action_head(
+            action_space, self.encoder, hidden=hidden, squash=squash
+        )
+        self.value_head = PooledHead(width, 1, hidden=hidden, gain=1.0)
 
     @property
     def critic(self) -> EntityEncoder:
@@ -217,18 +220,3 @@ def _remember(
     memory: Memory | None, pooled: Tensor, state: Tensor | None, begins: Tensor | None
 ) -> tuple[Tensor, Tensor | None]:
     return (pooled, None) if memory is None else memory(pooled, state, begins)
-
-
-def _value_head(width: int, hidden: Sequence[int]) -> nn.Module:
-    """Return an MLP to one number; orthogonal with gain sqrt(2), and 1 at the end."""
-    layers: list[nn.Module] = []
-    for size in hidden:
-        layers += [_orthogonal(RowLinear(width, size), 2**0.5), nn.ReLU()]
-        width = size
-    return nn.Sequential(*layers, _orthogonal(RowLinear(width, 1), 1.0))
-
-
-def _orthogonal(layer: nn.Linear, gain: float) -> nn.Linear:
-    nn.init.orthogonal_(layer.weight, gain)
-    nn.init.zeros_(layer.bias)
-    return layer

@@ -92,7 +92,9 @@ class Updater:
         rows: list[Tensor] = []
         errors: list[Tensor] = []
         with trusted(self.policy):
-            for epoch in range(self.config.epochs):
+            epochs = 0
+            while epochs < self.config.epochs:
+                epochs += 1
                 for minibatch in shuffled(units, count, self.generator):
                     sums, error = self._minibatch(batch, minibatch, coefficients)
                     rows.append(sums)
@@ -109,7 +111,7 @@ class Updater:
         metrics["policy/kl"] = last[:, SUMS.index("policy/kl")].mean()
         metrics["policy/first_ratio_error"] = torch.expm1(errors[0])
         metrics["policy/log_ratio_max"] = torch.stack(errors).max()
-        metrics["optimiser/epochs"] = epoch + 1
+        metrics["optimiser/epochs"] = epochs
         return metrics
 
     def _minibatch(
@@ -171,7 +173,7 @@ class Updater:
         log_prob, entropy, value = self._evaluate(batch, units, rows)
         log_ratio = log_prob - batch.log_prob.index_select(0, rows)
         clip = coefficients.clip_range
-        terms = (
+        terms = [
             clipped_surrogate(log_ratio, advantage, clip),
             value_loss(
                 value,
@@ -182,10 +184,10 @@ class Updater:
             entropy,
             approx_kl(log_ratio.detach()),
             clip_fraction(log_ratio.detach(), clip),
-        )
+        ]
         if batch.recurrent:  # a sequence may hold rows that only reset
             valid = batch.valid.index_select(0, rows)
-            terms = tuple(torch.where(valid, term, 0.0) for term in terms)
+            terms = [torch.where(valid, term, 0.0) for term in terms]
             log_ratio = torch.where(valid, log_ratio, 0.0)
         sums = torch.stack([term.sum() for term in terms])
         return self._weighted(sums, coefficients), sums.detach(), log_ratio.detach().abs().max()
@@ -213,7 +215,7 @@ class Updater:
         return log_prob.flatten(), output.distribution.entropy().flatten(), output.value.flatten()
 
     def _weighted(self, sums: Tensor, coefficients: Coefficients) -> Tensor:
-        """loss = policy + c_v value - c_e entropy."""
+        """Weigh the sums: policy + c_v value - c_e entropy."""
         return sums[0] + self.config.value_coefficient * sums[1] - coefficients.entropy * sums[2]
 
     def _too_far(self, epoch: Tensor) -> bool:

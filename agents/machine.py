@@ -1,0 +1,85 @@
+"""What to compute on: the device, and how many CPU threads, chosen on purpose."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+
+__all__ = ["available_cores", "choose_device", "choose_threads", "using_threads"]
+
+MAX_THREADS = 8  # these networks are small: more threads wait for each other
+
+
+def choose_device(name: str) -> torch.device:
+    """Return the device of that name; "auto" is CUDA where there is one.
+
+    Raises:
+        ValueError: When it is not available here.
+    """
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise ValueError(f"device must be auto, cpu or cuda, got {name!r}") from error
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ValueError(f"device must be available, got {name!r} without CUDA; use device='cpu'")
+    if device.type == "cuda" and device.index is None and "LOCAL_RANK" in os.environ:
+        return torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+    return device
+
+
+def available_cores(quota: Path = Path("/sys/fs/cgroup/cpu.max")) -> int:
+    """Return how many cores this process may use: its affinity, within a container's quota.
+
+    Args:
+        quota: The file in which Linux states the quota.
+    """
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    with contextlib.suppress(OSError, ValueError):
+        limit, period = quota.read_text().split()
+        cores = min(cores or 1, max(1, int(limit) // int(period)))
+    return max(1, cores or 1)
+
+
+def choose_threads(
+    requested: int, *, device: torch.device, workers: int = 0, ranks: int = 1
+) -> tuple[int, str]:
+    """Choose the number of threads.
+
+    Args:
+        requested: 0 to choose, otherwise the answer.
+        device: Where the policy learns.
+        workers: Processes that step environments.
+        ranks: Processes that learn, on this machine.
+
+    Returns:
+        The number and the reason in words.
+    """
+    if requested:
+        return requested, "asked for"
+    cores = available_cores()
+    if "OMP_NUM_THREADS" in os.environ:
+        return torch.get_num_threads(), "OMP_NUM_THREADS is set"
+    if device.type != "cpu":
+        return 1, f"the policy learns on {device}"
+    if ranks > 1:
+        return max(1, cores // ranks), f"{ranks} processes share {cores} cores"
+    if workers >= cores:
+        return 1, f"{workers} workers share {cores} cores"
+    return min(cores, MAX_THREADS), f"{cores} cores"
+
+
+@contextlib.contextmanager
+def using_threads(count: int) -> Iterator[None]:
+    """Compute with `count` threads inside the block, and as before after it."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,393 @@
+"""PPO: collect, learn, log, save; from the first step to the last, over any interruption."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium.vector import VectorEnv
+
+from entity_encoder.agents import checkpoint
+from entity_encoder.agents.collect import Collector
+from entity_encoder.agents.config import PPOConfig
+from entity_encoder.agents.distributed import Ranks
+from entity_encoder.agents.environments import Environments
+from entity_encoder.agents.episodes import EpisodeLog
+from entity_encoder.agents.evaluate import EvaluationResult, evaluate
+from entity_encoder.agents.interruption import interruptible
+from entity_encoder.agents.iteration import Iteration, iterate, update_statistics
+from entity_encoder.agents.machine import choose_device, choose_threads, using_threads
+from entity_encoder.agents.making import make_environments
+from entity_encoder.agents.monitor import Monitor, describe_run, is_known_tag
+from entity_encoder.agents.policy import EntityPolicy
+from entity_encoder.agents.progress import Progress
+from entity_encoder.agents.saved import check_same_schema, make_policy
+from entity_encoder.agents.scaling import RewardScale
+from entity_encoder.agents.schedules import scheduled
+from entity_encoder.agents.snapshot import Snapshot, capture, restore
+from entity_encoder.agents.update import Coefficients, Updater
+from entity_encoder.schema import EntitySchema
+
+__all__ = ["PPO", "Callback"]
+
+#: Called after every iteration with the agent and its metrics; returning True ends training.
+Callback = Callable[["PPO", Mapping[str, float]], bool | None]
+
+Env = str | VectorEnv[Any, Any, Any] | Sequence[Any]
+
+
+class PPO:
+    """Proximal policy optimisation for observations of entities.
+
+    Args:
+        env: Environment id, a `gymnasium.vector.VectorEnv`, or one factory for each environment.
+        config: Settings; `PPOConfig()` is good on every task of ours.
+        run_dir: Where the log and the checkpoints go; None keeps everything in memory.
+        env_kwargs: Options of the environment, for an id.
+        schema: What observations contain, where the environment does not declare it.
+        callbacks: Functions called after every iteration.
+        progress: Whether to print what is chosen and how far training is.
+
+    Attributes:
+        policy: The policy that learns.
+        steps: Environment steps learned from so far.
+
+    Raises:
+        ValueError: For settings, spaces and environments that do not fit together.
+
+    Example:
+        >>> agent = PPO("Entity/FloorIsLava-v0", PPOConfig(total_steps=8192), progress=False)
+        >>> agent.learn().steps
+        8192
+    """
+
+    def __init__(
+        self,
+        env: Env,
+        config: PPOConfig | None = None,
+        *,
+        run_dir: str | Path | None = None,
+        env_kwargs: Mapping[str, Any] | None = None,
+        schema: EntitySchema | None = None,
+        callbacks: Sequence[Callback] = (),
+        progress: bool = True,
+    ) -> None:
+        config = PPOConfig() if config is None else config
+        self.device = choose_device(config.device)
+        self.ranks = Ranks.join(self.device)
+        vector = make_environments(
+            env,
+            num_envs=config.num_envs,
+            workers=config.workers,
+            device=self.device,
+            env_kwargs=env_kwargs,
+        )
+        self.config = dataclasses.replace(config, num_envs=vector.num_envs)
+        self.env_description = _describe_env(env, env_kwargs)
+        self.run_dir = None if run_dir is None else Path(run_dir)
+        self.callbacks = list(callbacks)
+        self.progress = progress and self.ranks.first
+        self.envs = Environments(vector, device=self.device, schema=schema)
+        self.policy: EntityPolicy = make_policy(
+            self.envs.schema, self.envs.action_space, self.config
+        ).to(self.device)
+        self.optimiser = torch.optim.Adam(
+            self.policy.parameters(),
+            lr=self.config.learning_rate,
+            eps=self.config.adam_epsilon,
+            fused=True,
+        )
+        seeds = np.random.SeedSequence([self.config.seed, self.ranks.rank]).generate_state(2)
+        self.generators = {
+            name: torch.Generator(self.device).manual_seed(int(seed))
+            for name, seed in zip(("actions", "shuffling"), seeds, strict=True)
+        }
+        self.collector = Collector(
+            self.policy, self.envs, self.config.rollout_steps, self.generators["actions"]
+        )
+        self.updater = Updater(
+            self.policy, self.optimiser, self.config, self.generators["shuffling"], self.ranks
+        )
+        self.reward_scale = RewardScale(self.envs.num_envs, self.config.gamma).to(self.device)
+        self.episodes = EpisodeLog(self.envs.num_envs)
+        self.started = False
+        self.steps = 0
+        self.iteration = 0
+        self.seconds = 0.0
+        self.best_return = float("-inf")
+
+    # --- training -----------------------------------------------------------------------------
+
+    def learn(self) -> PPO:
+        """Train until `config.total_steps`, from wherever this agent is.
+
+        On Ctrl-C, SIGTERM and errors the state before the running iteration is saved.
+
+        Raises:
+            FileExistsError: When `run_dir` holds the checkpoint of another run.
+        """
+        self._check_run_dir()
+        threads, reason = choose_threads(
+            self.config.threads,
+            device=self.device,
+            workers=self.config.workers,
+            ranks=self.ranks.size,
+        )
+        snapshot = capture(self)
+        with self._monitor() as monitor, self._progress() as progress, using_threads(threads):
+            for line in (*self._choices(), f"CPU threads: {threads} ({reason})"):
+                progress.note(line)
+            try:
+                with interruptible():
+                    self._start()
+                    while self.steps < self.config.total_steps:
+                        snapshot = capture(self)
+                        done = iterate(self)
+                        self._log(done, monitor, progress)
+                        if self._is_due():
+                            self.save()
+                            monitor.flush()
+                        if self._should_stop(done.metrics, progress):
+                            break
+            except BaseException as error:
+                self._rescue(snapshot, error, progress)
+                raise
+            self.save()
+        return self
+
+    def _start(self) -> None:
+        """Begin the first episodes, and let normalisation see where they begin."""
+        if self.started:
+            return
+        seed = int(np.random.SeedSequence([self.config.seed, self.steps]).generate_state(1)[0] // 2)
+        observation = self.envs.reset(seed=seed + self.ranks.rank * self.envs.num_envs)
+        if self.steps == 0:
+            update_statistics(self.policy, self.ranks, observation)
+        self.started = True
+
+    def coefficients(self) -> Coefficients:
+        """Return what the schedules say now."""
+        c, progress = self.config, self.steps / self.config.total_steps
+        return Coefficients(
+            learning_rate=scheduled(c.learning_rate_schedule, c.learning_rate, progress),
+            clip_range=scheduled(c.clip_range_schedule, c.clip_range, progress),
+            entropy=scheduled(c.entropy_schedule, c.entropy_coefficient, progress),
+        )
+
+    def _should_stop(self, metrics: Mapping[str, float], progress: Progress) -> bool:
+        """Ask the callbacks and the targets; all callbacks are called."""
+        answers = [callback(self, metrics) for callback in self.callbacks]
+        stop = any(answer is True for answer in answers)
+        for name, target in (
+            ("total", self.config.target_return),
+            ("score", self.config.target_score),
+        ):
+            mean = self.episodes.mean(name)
+            if target is not None and len(self.episodes.recent) >= 100 and mean >= target:
+                what = "return" if name == "total" else name
+                progress.note(f"stopped: mean {what} {mean:.4g} reached the target {target:g}")
+                stop = True
+        return bool(self.ranks.largest(int(stop), self.device))
+
+    # --- evaluation ---------------------------------------------------------------------------
+
+    def evaluate(
+        self,
+        episodes: int = 100,
+        *,
+        deterministic: bool = True,
+        env: Env | None = None,
+        env_kwargs: Mapping[str, Any] | None = None,
+    ) -> EvaluationResult:
+        """Play whole episodes with the present policy; nothing is learned from them.
+
+        Args:
+            episodes: How many.
+            deterministic: Take the most probable action instead of drawing one.
+            env: Where; default new environments of the kind trained on.
+            env_kwargs: Options on top of those trained with, such as more entities.
+
+        Raises:
+            ValueError: When the environment trained on cannot be made again.
+        """
+        if env is None and self.env_description is None:
+            raise ValueError(
+                "env must be given to evaluate, got None: training had environment objects, of "
+                "which no new ones can be made"
+            )
+        made = self.env_description or {"id": env, "kwargs": {}}
+        vector = make_environments(
+            made["id"] if env is None else env,
+            num_envs=min(episodes, self.config.num_envs),
+            device=self.device,
+            env_kwargs={**made["kwargs"], **(env_kwargs or {})},
+        )
+        envs = Environments(vector, device=self.device)
+        check_same_schema(self.policy.schema, envs.schema, "this policy")
+        try:
+            return evaluate(self.policy, envs, episodes, deterministic=deterministic)
+        finally:
+            if not isinstance(env, VectorEnv):
+                envs.close()
+
+    # --- checkpoints --------------------------------------------------------------------------
+
+    def save(self, path: str | Path | None = None) -> Path | None:
+        """Write a checkpoint; by default `<run_dir>/checkpoint`, and `best` when it is that."""
+        snapshot = capture(self)
+        if path is not None:
+            return _write(snapshot, Path(path))
+        if self.run_dir is None or not self.ranks.first:
+            return None
+        recent = self.episodes.mean("total")
+        if self.config.keep_best and recent > self.best_return:
+            self.best_return = recent
+            snapshot.state["best_return"] = recent
+            _write(snapshot, self.run_dir / "best")
+        return _write(snapshot, self.run_dir / "checkpoint")
+
+    @classmethod
+    def load(
+        cls,
+        path: str | Path,
+        env: Env | None = None,
+        *,
+        env_kwargs: Mapping[str, Any] | None = None,
+        run_dir: str | Path | None = None,
+        callbacks: Sequence[Callback] = (),
+        progress: bool = True,
+        **changes: Any,
+    ) -> PPO:
+        """Rebuild an agent from a checkpoint, ready to continue or to evaluate.
+
+        Args:
+            path: Folder of the checkpoint.
+            env: Environments, when training had objects instead of an id.
+            env_kwargs: Options on top of those trained with.
+            run_dir: Where to go on writing; default the folder that holds `checkpoint`.
+            callbacks: As for the constructor.
+            progress: As for the constructor.
+            **changes: Settings that shall differ, such as total_steps or device.
+
+        Raises:
+            FileNotFoundError: When there is no checkpoint.
+            ValueError: When it is damaged, or the environment shows something else.
+        """
+        saved = checkpoint.load_checkpoint(path)
+        made = saved.about["env"]
+        if env is None:
+            if made is None:
+                raise ValueError(
+                    f"env must be given to load {path}, got None: training had environment "
+                    "objects, which a checkpoint does not hold"
+                )
+            env, env_kwargs = made["id"], {**made["kwargs"], **(env_kwargs or {})}
+        config = PPOConfig.from_dict({**saved.about["config"], **changes})
+        if run_dir is None and saved.path.name in ("checkpoint", "best"):
+            run_dir = saved.path.parent
+        schema = EntitySchema.from_dict(saved.about["schema"])
+        agent = cls(
+            env,
+            config,
+            run_dir=run_dir,
+            env_kwargs=env_kwargs,
+            callbacks=callbacks,
+            progress=progress,
+        )
+        check_same_schema(schema, agent.policy.schema, f"the checkpoint {path}")
+        agent._notes = restore(agent, saved.weights, saved.state)
+        return agent
+
+    _notes: Sequence[str] = ()
+
+    def _rescue(self, snapshot: Snapshot, error: BaseException, progress: Progress) -> None:
+        """Keep what was learned before the iteration that failed, on the disk and here."""
+        kind = "interrupted" if isinstance(error, KeyboardInterrupt) else "stopped by an error"
+        steps = snapshot.about["step"]
+        if self.run_dir is not None and self.ranks.first and steps:
+            path = _write(snapshot, self.run_dir / "checkpoint")
+            progress.note(
+                f"{kind} at {steps:,} steps; saved in {path}\n"
+                f"resume: entity-encoder train --resume {self.run_dir}   "
+                f'or   PPO.load("{path}").learn()'
+            )
+        else:
+            progress.note(f"{kind} at {steps:,} steps; learn() continues from there")
+        with contextlib.suppress(Exception):  # the environments may be beyond help
+            self._notes = restore(self, snapshot.weights, snapshot.state)
+
+    def _is_due(self) -> bool:
+        every = self.config.checkpoint_every
+        return every > 0 and self.iteration % every == 0
+
+    # --- reports ------------------------------------------------------------------------------
+
+    def _check_run_dir(self) -> None:
+        if self.steps or self.run_dir is None or not checkpoint.exists(self.run_dir / "checkpoint"):
+            return
+        raise FileExistsError(
+            f"run_dir must be new, got {self.run_dir} with a checkpoint in it; continue that run "
+            f'with PPO.load("{self.run_dir / "checkpoint"}"), or choose another folder'
+        )
+
+    def _monitor(self) -> Monitor:
+        enabled = self.run_dir is not None and self.ranks.first
+        monitor = Monitor(
+            self.run_dir or ".",
+            resume_step=self.steps + 1 if self.steps else None,
+            enabled=enabled,
+        )
+        if enabled:
+            monitor.text("run", describe_run(self.config), self.steps + 1 if self.steps else 0)
+        return monitor
+
+    def _progress(self) -> Progress:
+        return Progress(self.config.total_steps, self.steps, enabled=self.progress)
+
+    def _choices(self) -> list[str]:
+        """Say what was chosen automatically, and why."""
+        config = self.config
+        size = config.samples_per_minibatch
+        lines = [
+            f"device: {self.device}" + (" (auto)" if config.device == "auto" else ""),
+            f"rollout: {self.envs.num_envs} environments x {config.rollout_steps} steps",
+            f"minibatch: at most {size:,} of {config.rollout_size:,} samples",
+        ]
+        if self.steps:
+            lines.append(f"resumed at {self.steps:,} steps")
+        return lines + [f"not exact: {note}" for note in self._notes]
+
+    def _log(self, done: Iteration, monitor: Monitor, progress: Progress) -> None:
+        known = {tag: value for tag, value in done.metrics.items() if is_known_tag(tag)}
+        monitor.scalars(known, self.steps)
+        recent, score = self.episodes.mean("total"), self.episodes.mean("score")
+        progress.update(
+            self.steps,
+            entities=done.entities,
+            episode_return=None if np.isnan(recent) else recent,
+            score=None if np.isnan(score) else score,
+        )
+
+
+def _describe_env(env: Env, env_kwargs: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Return how to make the environment again, or None when it was given as objects."""
+    if not isinstance(env, str):
+        return None
+    kwargs = dict(env_kwargs or {})
+    try:
+        json.dumps(kwargs)
+    except TypeError:
+        return None
+    return {"id": env, "kwargs": kwargs}
+
+
+def _write(snapshot: Snapshot, path: Path) -> Path:
+    return checkpoint.save_checkpoint(
+        path, weights=snapshot.weights, state=snapshot.state, about=snapshot.about
+    )
