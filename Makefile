@@ -12,6 +12,9 @@ TEST_ARGS ?=
 # Test processes. Each runs one thread of torch, so more of them than cores only get in each other's way.
 WORKERS ?= auto
 
+# Only errors of pip are shown: its warnings speak of the machine's own settings.
+INSTALL := -m pip --disable-pip-version-check install -qq
+
 PYTEST := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest
 # A file's tests stay together: they share what its fixtures trained or built.
 PARALLEL := -n $(WORKERS) --maxprocesses=8 --dist=loadfile
@@ -19,10 +22,10 @@ PARALLEL := -n $(WORKERS) --maxprocesses=8 --dist=loadfile
 # Libraries whose own requirements do not fit beside the others; each gets .venvs/<name>.
 INTEGRATIONS := rllib
 # The extras that requirements.lock covers.
-LOCKED := dev,docs,envs,export,plot,sb3,skrl,tianshou,torchrl,video
+LOCKED := dev,docs,envs,export,play,plot,sb3,skrl,tianshou,torchrl,video
 
 .DEFAULT_GOAL := help
-.PHONY: help train test slow fuzz test-integrations check format docs lock clean
+.PHONY: help train test slow fuzz test-integrations check lint format-check types format docs lock clean
 
 help:  ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "make %-18s %s\n", $$1, $$2 }'
@@ -41,9 +44,15 @@ fuzz: $(READY)  ## run every property test on 10,000 new examples
 
 test-integrations: $(INTEGRATIONS:%=test-integration-%)  ## test the libraries that need their own environment
 
-check: $(READY)  ## lint, format and types
+check: lint format-check types  ## lint, formatting and types
+
+lint: $(READY)
 	$(BIN)/ruff check
+
+format-check: $(READY)
 	$(BIN)/ruff format --check
+
+types: $(READY)
 	$(BIN)/mypy
 
 format: $(READY)  ## apply the formatter and the fixes that the linter knows
@@ -58,8 +67,8 @@ $(READY): requirements.lock pyproject.toml setup.py
 	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) not found: install Python 3.11, or name another with make PYTHON=python3.12"; exit 1; }
 	@echo "== making $(VENV) from requirements.lock (once; a few minutes)"
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	$(BIN)/python $(INSTALL) -r requirements.lock
+	$(BIN)/python $(INSTALL) --no-deps --no-build-isolation -e .
 	@touch $@
 
 .PRECIOUS: .venvs/%/.ready
@@ -67,8 +76,8 @@ $(READY): requirements.lock pyproject.toml setup.py
 	@echo "== making .venvs/$* for the extra [$*]"
 	$(PYTHON) -m venv .venvs/$*
 	grep '^torch==' requirements.lock > .venvs/$*/constraints.txt
-	.venvs/$*/bin/python -m pip install --quiet --disable-pip-version-check -c .venvs/$*/constraints.txt torch
-	.venvs/$*/bin/python -m pip install --quiet --disable-pip-version-check -c .venvs/$*/constraints.txt -e ".[dev,$*]"
+	.venvs/$*/bin/python $(INSTALL) -c .venvs/$*/constraints.txt torch
+	.venvs/$*/bin/python $(INSTALL) -c .venvs/$*/constraints.txt -e ".[dev,$*]"
 	@touch $@
 
 .PHONY: $(INTEGRATIONS:%=test-integration-%)
@@ -80,8 +89,8 @@ lock:  ## write requirements.lock anew from pyproject's bounds; torch stays at t
 	rm -rf .venvs/lock
 	$(PYTHON) -m venv .venvs/lock
 	grep '^torch==' requirements.lock > .venvs/lock/constraints.txt
-	.venvs/lock/bin/python -m pip install --quiet --disable-pip-version-check -c .venvs/lock/constraints.txt torch
-	.venvs/lock/bin/python -m pip install --quiet --disable-pip-version-check -c .venvs/lock/constraints.txt -e ".[$(LOCKED)]"
+	.venvs/lock/bin/python $(INSTALL) -c .venvs/lock/constraints.txt torch
+	.venvs/lock/bin/python $(INSTALL) -c .venvs/lock/constraints.txt -e ".[$(LOCKED)]"
 	{ grep '^#' requirements.lock; \
 	  .venvs/lock/bin/python -m pip freeze --all --exclude-editable --exclude pip --exclude wheel \
 	  | sed 's/+cpu$$//'; } > .venvs/lock/requirements.lock
