@@ -103,11 +103,11 @@ class ActionReader:
             )
         self._shape = (num_envs, *(space.shape or ()))
         if isinstance(space, spaces.Box):
-            self._low = torch.as_tensor(space.low, device=device)
-            self._high = torch.as_tensor(space.high, device=device)
+            self._low = torch.as_tensor(space.low).to(device)
+            self._high = torch.as_tensor(space.high).to(device)
         else:
             sizes = np.atleast_1d(space.nvec if several else np.int64(space.n))
-            self._sizes = torch.as_tensor(sizes.astype(np.int64), device=device)
+            self._sizes = torch.as_tensor(sizes.astype(np.int64)).to(device)
             self._size = int(sizes[0]) if (sizes == sizes[0]).all() else None
 
     def read(
@@ -134,7 +134,7 @@ class ActionReader:
         Raises:
             ValueError: Naming environment and value.
         """
-        tensor = torch.as_tensor(actions, device=self._device)
+        tensor = torch.as_tensor(actions).to(self._device)
         if tensor.shape != self._shape:
             raise ValueError(f"actions must have shape {self._shape}, got {tuple(tensor.shape)}")
         if self._continuous:

@@ -43,7 +43,7 @@ class Exporter:
     def infos(self, key: str, value: Tensor, mask: Tensor) -> dict[str, Any]:
         """Build an info entry and the mask that says where it means something."""
         if self.is_torch:
-            return {key: value, f"_{key}": mask}
+            return {key: value, f"_{key}": mask.clone()}  # the caller may change it
         where = mask.cpu().numpy().copy()
         return {key: np.where(where, value.cpu().numpy().astype(np.float64), 0.0), f"_{key}": where}
 
@@ -59,8 +59,8 @@ class Exporter:
         """
         final_info = dict(infos)
         if self.is_torch:
-            infos |= {"final_obs": observation, "_final_obs": ended}
-            infos |= {"final_info": final_info, "_final_info": ended}
+            infos |= {"final_obs": observation, "_final_obs": ended.clone()}
+            infos |= {"final_info": final_info, "_final_info": ended.clone()}
             return
         arrays = self.observation(observation)
         where = ended.cpu().numpy().copy()

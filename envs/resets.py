@@ -105,7 +105,7 @@ def read_reset_mask(
         raise ValueError(f"options must hold nothing but 'reset_mask', got {unknown}")
     if not options:
         return None
-    mask = torch.as_tensor(options["reset_mask"], device=device)
+    mask = torch.as_tensor(options["reset_mask"]).to(device)
     if mask.dtype != torch.bool or mask.shape != (num_envs,):
         raise ValueError(
             f"options['reset_mask'] must be bool of shape ({num_envs},), got "

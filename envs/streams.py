@@ -73,7 +73,7 @@ class Streams:
         self.next_episode(where)
         if any(value is not None for value in seeds):
             keys = seeds_to_keys([value or 0 for value in seeds]).to(self.key.device)
-            given = torch.tensor([s is not None for s in seeds], device=self.key.device) & where
+            given = torch.tensor([s is not None for s in seeds]).to(where.device) & where
             self.key = torch.where(given, keys, self.key)
             self.episode = self.episode.masked_fill(given, 0)
 

@@ -236,16 +236,11 @@ class EntityVectorEnv(VectorEnv[dict[str, Any], Any, Any], ABC):
             ResetNeeded: Before the first `reset`, or in DISABLED mode where an episode has ended.
             ValueError: For an impossible action (on CPU), naming environment and value.
         """
-        state = self.state
-        rows = self._ended_rows
+        state, rows = self.state, self._ended_rows
+        if self.autoreset_mode is AutoresetMode.DISABLED:
+            self._refuse_ended(rows)
+            rows = None
         idle = None if rows is None else self._ended
-        if idle is not None and self.autoreset_mode is AutoresetMode.DISABLED:
-            envs = idle.nonzero().flatten().tolist()
-            raise error.ResetNeeded(
-                f"step must not follow the end of an episode in DISABLED mode, got it in env "
-                f"{envs[0]} ({len(envs)} in all); call "
-                'reset(options={"reset_mask": terminated | truncated}) first'
-            )
         action = self._reader.read(actions, idle, self._legal, self._actors)
         elapsed = state["elapsed"] + 1
         following, reward, terminated, truncated = self.transition(
@@ -341,6 +336,14 @@ class EntityVectorEnv(VectorEnv[dict[str, Any], Any, Any], ABC):
             state = shuffle_slots(state, self.groups, rng)
         elapsed = torch.zeros(len(rng), dtype=torch.int64, device=self.device)
         return {**state, "elapsed": elapsed}
+
+    def _refuse_ended(self, rows: Tensor | None) -> None:
+        if rows is not None and self.device.type == "cpu":
+            raise error.ResetNeeded(
+                "step must not follow the end of an episode in DISABLED mode, got it in env "
+                f"{int(rows[0])} ({len(rows)} in all); call "
+                'reset(options={"reset_mask": terminated | truncated}) first'
+            )
 
     def _rows(self, mask: Tensor) -> Tensor | None:
         """Return what `_restart` works on: indices or None on a CPU, elsewhere the mask itself.

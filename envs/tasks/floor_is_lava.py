@@ -78,13 +78,14 @@ class FloorIsLava(EntityVectorEnv):
             frame=EgoFrame("player"),
             **options,
         )
+        self._offsets = torch.tensor(DIRECTIONS).to(self.device)  # (8, 2)
 
     def initial(self, rng: Rng) -> State:
         """Draw the player's point, the safe direction and which other tiles exist."""
         player = rng.integers(HALF_WIDTH + 1, 2, low=-HALF_WIDTH)
         order = rng.permutation(8)  # directions; the first is safe
         tiles = rng.integers(self.max_tiles + 1, 1, low=1)
-        tile = player[:, None] + torch.tensor(DIRECTIONS, device=rng.device)[order]
+        tile = player[:, None] + self._offsets[order]
         present = torch.arange(1, 8, device=rng.device) < tiles  # (E, 7)
         return {
             "player": player.float(),
@@ -98,9 +99,8 @@ class FloorIsLava(EntityVectorEnv):
         self, state: State, action: Tensor, rng: Rng
     ) -> tuple[State, Tensor, Tensor, Tensor | None]:
         """Take the step that ends the episode."""
-        offset = torch.tensor(DIRECTIONS, dtype=torch.float32, device=action.device)[action]
         terminated = torch.ones_like(action, dtype=torch.bool)
-        state = {**state, "player": state["player"] + offset}
+        state = {**state, "player": state["player"] + self._offsets[action]}
         return state, (action == state["safe"]).float(), terminated, None
 
     def observe(self, state: State) -> dict[str, Tensor]:

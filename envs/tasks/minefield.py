@@ -112,8 +112,8 @@ class Minefield(EntityVectorEnv):
             **options,
         )
         # By action: left (counter-clockwise), forward, right.
-        self._turns = torch.tensor((TURN, 0.0, -TURN), device=self.device)
-        self._strides = torch.tensor((0.0, STRIDE, 0.0), device=self.device)
+        self._turns = torch.tensor((TURN, 0.0, -TURN)).to(self.device)
+        self._strides = torch.tensor((0.0, STRIDE, 0.0)).to(self.device)
 
     def initial(self, rng: Rng) -> State:
         """Draw vehicle, target and candidates for mines; keep those that are far enough apart."""
