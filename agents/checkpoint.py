@@ -14,6 +14,7 @@ import enum
 import json
 import os
 import pickle
+import warnings
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -150,7 +151,9 @@ def load_state(path: str | Path) -> Any:
         ValueError: When the file holds pickled code, or is damaged.
     """
     try:
-        return torch.load(path, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch remarks on foreign files before it refuses them
+            return torch.load(path, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
         raise ValueError(
             f"{path} must hold plain values and tensors only, and was refused: "

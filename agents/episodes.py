@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from entity_encoder.agents.rollout import Rollout
@@ -104,7 +105,7 @@ class EpisodeLog:
         """Continue from what `get_state` returned; the unfinished only for as many environments."""
         if len(content["total"]) == num_envs:
             for name in ("total", "length", "entities"):
-                setattr(self, name, np.array(content[name]))
+                setattr(self, name, torch.as_tensor(content[name]).numpy().copy())
         self.recent = deque((Episode(**one) for one in content["recent"]), self.recent.maxlen)
         self.finished = int(content["finished"])
 

@@ -69,9 +69,7 @@ class FactoryVectorEnv(VectorEnv[Any, Any, Any]):
         memory = Buffers.shared(layout)
         self._buffers = Buffers.view(memory, layout)
         # Not fork: a process that has computed holds threads and locks that a copy lacks.
-        context = multiprocessing.get_context(
-            "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
-        )
+        context = _context()
         bounds = np.linspace(0, self.num_envs, workers + 1).round().astype(int).tolist()
         for number, (first, last) in enumerate(itertools.pairwise(bounds)):
             made: Any = CloudpickleWrapper(list(factories[first:last]))  # type: ignore[arg-type]
@@ -180,6 +178,15 @@ class FactoryVectorEnv(VectorEnv[Any, Any, Any]):
         except WorkerError:
             self.close()
             raise
+
+
+def _context() -> Any:
+    """Return how processes are started, with what every worker imports imported once."""
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["torch", __name__])
+    return context
 
 
 class _Worker:
