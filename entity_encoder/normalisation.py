@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+
+from entity_encoder.pinning import is_capturing
 
 __all__ = ["RunningNorm"]
 
@@ -39,6 +43,7 @@ class RunningNorm(nn.Module):
         self.register_buffer("count", torch.zeros((), dtype=torch.float64))
         self.register_buffer("mean", torch.zeros(size, dtype=torch.float64))
         self.register_buffer("square", torch.zeros(size, dtype=torch.float64))  # sum of squares
+        self._prepared: tuple[Any, tuple[Tensor, Tensor, Tensor]] | None = None
 
     @property
     def var(self) -> Tensor:
@@ -71,12 +76,33 @@ class RunningNorm(nn.Module):
         self.mean += delta * share
         self.count += count
 
+    def _constants(self, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+        """Return mean, scale and clip of the statistics in force.
+
+        Kept until a buffer changes: half a dozen operations on a few numbers would cost a rollout
+        step more than normalising does. While a graph is captured they belong to the graph.
+        """
+        if is_capturing():
+            return self._prepare(dtype)
+        buffers = (self.count, self.mean, self.square)
+        state = (dtype, self.mean.device, *(buffer._version for buffer in buffers))
+        if self._prepared is None or self._prepared[0] != state:
+            self._prepared = (state, self._prepare(dtype))
+        return self._prepared[1]
+
+    def _prepare(self, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+        # Before the first update features pass: mean 0, scale 1, no clip.
+        seen = self.count > 0
+        scale = torch.where(seen, torch.rsqrt(self.var + self.epsilon), 1.0)
+        clip = torch.where(seen, self.clip, math.inf)
+        return self.mean.to(dtype), scale.to(dtype), clip.to(dtype)
+
     def forward(self, x: Tensor | np.ndarray, mask: Tensor | np.ndarray | None = None) -> Tensor:
         """Normalise (..., F); rows where `mask` (...) is not 1 become exactly 0."""
         x = torch.as_tensor(x, device=self.mean.device)
-        scale = torch.rsqrt(self.var + self.epsilon)
-        out = (x - self.mean.to(x.dtype)) * scale.to(x.dtype)
-        out = torch.where(self.count > 0, out.clamp(-self.clip, self.clip), x)
+        dtype = x.dtype if x.is_floating_point() else torch.float32
+        mean, scale, clip = self._constants(dtype)
+        out = ((x - mean) * scale).clamp(-clip, clip)
         if mask is not None:
             out = torch.where((torch.as_tensor(mask, device=x.device) == 1)[..., None], out, 0.0)
         return out
@@ -85,6 +111,7 @@ class RunningNorm(nn.Module):
         # Moving to half precision must not round the statistics: only the device follows.
         exact = dict(self.named_buffers())
         super()._apply(fn, recurse)
+        self._prepared = None
         for name, buffer in exact.items():
             moved = getattr(self, name)
             if moved.dtype != torch.float64 and moved.device.type != "meta":

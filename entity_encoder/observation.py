@@ -173,15 +173,10 @@ def _place(index: int, lead: tuple[int, ...]) -> str:
 def _check_finite(group: EntityGroup, table: Tensor, mask: Tensor, lead: tuple[int, ...]) -> None:
     if not table.numel():
         return
-    bad = ~torch.isfinite(table).all(-1) & mask
-    if bool(bad.any()):
-        env, slot = torch.nonzero(bad)[0].tolist()
-        row = table[env, slot]
-        column = int(torch.nonzero(~torch.isfinite(row))[0])
-        raise ValueError(
-            f"present entities must be finite, got {row[column].item()} in {_place(env, lead)}, "
-            f"key {group.name!r}, slot {slot}, feature {group.features[column]!r}"
-        )
+    # One sum decides the common case; it can also overflow, which the second look clears.
+    if not math.isfinite(float(torch.where(mask[..., None], table, 0.0).sum())):
+        bad = ~torch.isfinite(table).all(-1) & mask
+        _refuse_non_finite(group, table, bad, lead)
     for name, count in group.categories:
         column = group.features.index(name)
         ids = table[..., column]
@@ -192,6 +187,21 @@ def _check_finite(group: EntityGroup, table: Tensor, mask: Tensor, lead: tuple[i
                 f"category {name!r} must be an integer in [0, {count}), got "
                 f"{ids[env, slot].item():g} in {_place(env, lead)}, key {group.name!r}, slot {slot}"
             )
+
+
+def _refuse_non_finite(
+    group: EntityGroup, table: Tensor, bad: Tensor, lead: tuple[int, ...]
+) -> None:
+    """Name the first present entity that is not finite, if there is one."""
+    if not bool(bad.any()):
+        return
+    env, slot = torch.nonzero(bad)[0].tolist()
+    row = table[env, slot]
+    column = int(torch.nonzero(~torch.isfinite(row))[0])
+    raise ValueError(
+        f"present entities must be finite, got {row[column].item()} in {_place(env, lead)}, "
+        f"key {group.name!r}, slot {slot}, feature {group.features[column]!r}"
+    )
 
 
 def _read_global(

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+import math
+
 import torch
 from torch import Tensor, nn
 
 from entity_encoder.layout import DenseLayout, Layout
 from entity_encoder.observation import EntityTensors
+from entity_encoder.pinning import is_capturing
 from entity_encoder.schema import EgoFrame, EntityGroup, EntitySchema
 
 __all__ = ["RelativeBias", "Rotary", "apply_frame", "position_rows"]
@@ -70,14 +74,20 @@ def _turn(frame: EgoFrame, group: EntityGroup, ego: Tensor) -> Turn | None:
     """Cosine, sine and angle of the ego's heading, (B, 1) each."""
     if not frame.heading:
         return None
-    heading = ego[:, group.columns(frame.heading)]
+    # In float64: the vector and the scalar kernels of sin, cos and atan2 round differently, so in
+    # fp32 the place of a set in its batch would show. Exported graphs keep one type.
+    exact = ego.dtype if is_capturing() or ego.device.type == "mps" else torch.float64
+    heading = ego[:, group.columns(frame.heading)].to(exact)
     if len(frame.heading) == 1:
-        return torch.cos(heading), torch.sin(heading), heading
-    length = heading.norm(dim=1, keepdim=True)
-    unit = torch.where(
-        length > 0, heading / length.clamp(min=1e-12), heading.new_tensor([1.0, 0.0])
-    )
-    return unit[:, :1], unit[:, 1:], torch.atan2(unit[:, 1:], unit[:, :1])
+        angle = heading
+        cos, sin = torch.cos(angle), torch.sin(angle)
+    else:
+        length = heading.square().sum(1, keepdim=True).sqrt()
+        known = length > 0
+        unit = heading / torch.where(known, length, 1.0)
+        cos, sin = torch.where(known, unit[:, :1], 1.0), unit[:, 1:]
+        angle = torch.atan2(sin, cos)
+    return cos.to(ego.dtype), sin.to(ego.dtype), angle.to(ego.dtype)
 
 
 def _express(group: EntityGroup, x: Tensor, origin: Tensor, turn: Turn | None) -> Tensor:
@@ -95,12 +105,21 @@ def _express(group: EntityGroup, x: Tensor, origin: Tensor, turn: Turn | None) -
     if group.angles:
         columns = _index(group, group.angles, x)
         angle = x.index_select(2, columns) - turn[2][:, None]
-        x = x.index_copy(2, columns, torch.atan2(torch.sin(angle), torch.cos(angle)))
+        full = 2 * math.pi
+        x = x.index_copy(2, columns, angle - full * torch.round(angle / full))  # in [-pi, pi]
     return x
 
 
 def _index(group: EntityGroup, names: tuple[str, ...], like: Tensor) -> Tensor:
-    return torch.tensor(group.columns(names), device=like.device)
+    if is_capturing():
+        return torch.tensor(group.columns(names), device=like.device)
+    return _kept_index(tuple(group.columns(names)), like.device)
+
+
+@functools.lru_cache(maxsize=1024)
+def _kept_index(columns: tuple[int, ...], device: torch.device) -> Tensor:
+    """Column indices on a device, copied there once: a copy per call would wait for the device."""
+    return torch.tensor(columns, device=device)
 
 
 def _rotate(x: Tensor, turn: Turn | None) -> Tensor:
