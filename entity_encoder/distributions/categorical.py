@@ -35,8 +35,9 @@ class MaskedCategorical:
         mask: (..., K), True = legal; bool, integer or float zeros and ones. None: all legal.
         active: (...), True = the row acts. None: all rows.
         start: Number of the first choice, for spaces that do not count from 0.
-        validate: Whether to look for rows without a legal choice. Done on CPU only, since
-            elsewhere it would wait for the device; there such a row gives NaN.
+        validate: Whether a row without a legal choice is an error. Where looking would wait for a
+            device (anywhere but on the CPU) or break a capture, and without `validate`, such a row
+            counts as not active.
         name: What the mask is called in errors.
         axes: What the trailing leading axes are called there.
 
@@ -67,8 +68,10 @@ class MaskedCategorical:
             if active is None
             else read_mask(active, self.shape, name=f"active rows of the {name}", look=look)
         )
-        if look and (self.mask is not None or not self.choices):
-            self._check_legal(name, axes)
+        if self.mask is None and not self.choices:
+            self.mask = torch.ones_like(logits, dtype=torch.bool)  # (..., 0): none is legal
+        if self.mask is not None:
+            self._treat_stuck_rows(self.mask, look, name, axes)
         self.log_probs = torch.log_softmax(self._close(logits), dim=-1)
         self._probs: Tensor | None = None
 
@@ -80,21 +83,19 @@ class MaskedCategorical:
         keep = rows if self.mask is None else self.mask & rows
         return torch.where(keep, logits, torch.where(rows, -math.inf, 0.0))
 
-    def _check_legal(self, name: str, axes: Sequence[str]) -> None:
-        stuck = self._rows_without_choice()
+    def _treat_stuck_rows(self, mask: Tensor, look: bool, name: str, axes: Sequence[str]) -> None:
+        """Refuse active rows without a legal choice, or make them inactive."""
+        able = mask.any(dim=-1).expand(self.shape)
+        if not look:
+            self.active = able if self.active is None else self.active & able
+            return
+        stuck = ~able if self.active is None else self.active & ~able
         if bool(stuck.any()):
             place = name_place(torch.nonzero(stuck)[0].tolist(), axes)
             raise ValueError(
                 f"{name} must leave at least one legal choice in every row, got none in {place}; "
                 "rows that do not act must be marked with active=False"
             )
-
-    def _rows_without_choice(self) -> Tensor:
-        if self.mask is None:  # no choices at all
-            stuck = torch.ones(self.shape, dtype=torch.bool)
-        else:
-            stuck = ~self.mask.any(dim=-1).expand(self.shape)
-        return stuck if self.active is None else stuck & self.active
 
     @property
     def probs(self) -> Tensor:

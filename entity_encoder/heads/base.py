@@ -31,10 +31,18 @@ class ActionHead(nn.Module, ABC):
         self.mask_key = mask_key
         self.masked = masked
 
-    @property
-    def mask_keys(self) -> list[str]:
-        """Keys of all masks that the head reads, its parts' included."""
-        return [self.mask_key]
+    def mask_shapes(self, slots: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
+        """Return the shape, without leading dimensions, of every mask the head reads.
+
+        Args:
+            slots: Number of slots per group, which need not be the space's; whatever can be added
+                to an integer.
+        """
+        return {self.mask_key: self._mask_shape(slots)}
+
+    def _mask_shape(self, slots: Mapping[str, Any]) -> tuple[Any, ...]:
+        assert self.space.shape is not None
+        return self.space.shape
 
     @abstractmethod
     def forward(

@@ -30,10 +30,10 @@ class CompositeHead(ActionHead):
         self.heads = nn.ModuleList(parts.values())
         self.conditions = dict(conditions)
 
-    @property
-    def mask_keys(self) -> list[str]:
-        """Keys of the masks of all parts."""
-        return [key for head in self._parts.values() for key in head.mask_keys]
+    def mask_shapes(self, slots: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
+        """Return the shapes of the masks of all parts."""
+        parts = [head.mask_shapes(slots) for head in self._parts.values()]
+        return {key: shape for part in parts for key, shape in part.items()}
 
     @property
     def _parts(self) -> dict[Any, ActionHead]:

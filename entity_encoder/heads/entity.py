@@ -36,6 +36,9 @@ class SelectEntityHead(ActionHead):
         self.group = space.group
         self.pointer = PointerHead(width, d_model, hidden=hidden)
 
+    def _mask_shape(self, slots: Mapping[str, Any]) -> tuple[Any, ...]:
+        return (slots[self.group],)
+
     def forward(
         self,
         encoding: EntityEncoding,
@@ -79,11 +82,17 @@ class PerEntityActionHead(ActionHead):
         super().__init__(space, mask_key, masked)
         self.group = space.group
         self.target = space.target
+        self.n = space.n
         self.scale = 1 / math.sqrt(d_model)
         self.scores = PerEntityHead(d_model, width, space.n, hidden=hidden) if space.n else None
         self.query = (
             None if self.target is None else PerEntityHead(d_model, width, d_model, hidden=hidden)
         )
+
+    def _mask_shape(self, slots: Mapping[str, Any]) -> tuple[Any, ...]:
+        if self.target is None:
+            return slots[self.group], self.n
+        return slots[self.group], slots[self.target] + self.n if self.n else slots[self.target]
 
     def forward(
         self,

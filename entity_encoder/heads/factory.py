@@ -66,9 +66,7 @@ def make_action_head(
         torch.Size([4])
     """
     head = _build(space, encoder, "action_mask", tuple(hidden), squash, conditions or {})
-    keys = head.mask_keys
-    if len(set(keys)) < len(keys):
-        raise ValueError(f"parts of the action space must have distinct mask keys, got {keys}")
+    keys = list(head.mask_shapes(_slots(encoder)))
     for key in encoder.schema.action_masks:
         if key not in keys:
             raise ValueError(
@@ -130,7 +128,14 @@ def _build_composite(
         key: _build(part, encoder, f"{mask_key}_{key}", hidden, squash, {})
         for key, part in subspaces.items()
     }
+    keys = [key for part in parts.values() for key in part.mask_shapes(_slots(encoder))]
+    if len(set(keys)) < len(keys):
+        raise ValueError(f"parts of the action space must have distinct mask keys, got {keys}")
     return CompositeHead(space, mask_key, parts, conditions)
+
+
+def _slots(encoder: EntityEncoder) -> dict[str, int]:
+    return {group.name: group.slots for group in encoder.schema.groups}
 
 
 def _check_condition(

@@ -34,7 +34,11 @@ class DiscreteHead(ActionHead):
     ) -> None:
         super().__init__(space, mask_key, masked)
         self.start = int(space.start)
-        self.scores = PooledHead(width, int(space.n), hidden=hidden)
+        self.choices = int(space.n)
+        self.scores = PooledHead(width, self.choices, hidden=hidden)
+
+    def _mask_shape(self, slots: Mapping[str, Any]) -> tuple[Any, ...]:
+        return (self.choices,)
 
     def forward(
         self,
@@ -89,6 +93,9 @@ class MultiDiscreteHead(ActionHead):
         if self.ragged:
             flat = flat.index_select(-1, self.index)
         return flat.unflatten(-1, self.exists.shape)
+
+    def _mask_shape(self, slots: Mapping[str, Any]) -> tuple[Any, ...]:
+        return (int(self.exists.sum()),)
 
     def forward(
         self,

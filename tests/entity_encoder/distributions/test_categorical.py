@@ -126,9 +126,17 @@ def test_no_legal_choice_names_the_row() -> None:
         MaskedCategorical(torch.zeros(3), torch.zeros(3))
     with pytest.raises(ValueError, match="got none in row 0"):
         MaskedCategorical(torch.zeros(2, 0))
-    assert torch.isnan(
-        MaskedCategorical(torch.zeros(1, 2), torch.zeros(1, 2), validate=False).probs
-    ).all()
+
+
+def test_without_validation_a_row_without_choice_does_not_act() -> None:
+    mask = torch.tensor([[0, 0, 0], [1, 0, 1]])
+    d = MaskedCategorical(torch.ones(2, 3), mask, validate=False)
+    assert d.log_prob(torch.tensor([2, 0]))[0] == d.entropy()[0] == d.mode()[0] == 0
+    assert d.entropy()[1].item() == pytest.approx(math.log(2))
+    rows = torch.tensor([True, True])
+    again = MaskedCategorical(torch.ones(2, 3), mask, rows, validate=False)
+    assert torch.equal(again.probs, d.probs)
+    assert (d.probs[0] == 0).all()
 
 
 def test_misfit_masks_are_named() -> None:

@@ -153,6 +153,16 @@ def test_masked_choices_are_never_taken(
         assert mask.gather(1, place).all()
 
 
+@pytest.mark.parametrize(("space", "shape"), FLAT, ids=lambda v: str(v)[:40])
+def test_heads_know_the_shapes_of_their_masks(
+    space: spaces.Space[Any], shape: tuple[int, ...]
+) -> None:
+    slots = {"ally": ALLIES, "enemy": ENEMIES}
+    assert make_action_head(space, make_encoder()).mask_shapes(slots) == {"action_mask": shape}
+    nested = make_action_head(spaces.Dict(a=spaces.Tuple([space])), make_encoder())
+    assert nested.mask_shapes(slots) == {"action_mask_a_0": shape}
+
+
 def test_multi_discrete_masks_may_be_tables() -> None:
     encoder = make_encoder({"action_mask": (8,)})
     head = make_action_head(spaces.MultiDiscrete([4, 4]), encoder)
