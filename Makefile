@@ -13,7 +13,7 @@ TEST_ARGS ?=
 WORKERS ?= auto
 
 # Only errors of pip are shown: its warnings speak of the machine's own settings.
-INSTALL := -m pip --disable-pip-version-check install -qq
+INSTALL := -m pip --disable-pip-version-check install -qq --no-compile
 
 PYTEST := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest
 # A file's tests stay together: they share what its fixtures trained or built.
@@ -68,6 +68,8 @@ $(READY): requirements.lock pyproject.toml setup.py
 	@echo "== making $(VENV) from requirements.lock (once; a few minutes)"
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python $(INSTALL) -r requirements.lock
+	@# pip would compile on one core; a few files are templates in no valid Python
+	@$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true
 	$(BIN)/python $(INSTALL) --no-deps --no-build-isolation -e .
 	@touch $@
 
