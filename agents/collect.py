@@ -15,7 +15,7 @@ from entity_encoder.agents.rollout import Rollout
 from entity_encoder.observation import as_mask
 from entity_encoder.schema import EntitySchema
 
-__all__ = ["Collector", "count_entities"]
+__all__ = ["Collector", "Timing", "count_entities"]
 
 
 @dataclass

@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-__all__ = ["Ranks"]
+__all__ = ["Ranks", "Statistics"]
 
 
 class Statistics(Protocol):

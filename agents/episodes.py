@@ -13,7 +13,7 @@ from torch import Tensor
 
 from entity_encoder.agents.rollout import Rollout
 
-__all__ = ["Episode", "EpisodeLog"]
+__all__ = ["Episode", "EpisodeLog", "mean_of"]
 
 
 @dataclass(frozen=True)

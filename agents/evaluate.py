@@ -18,7 +18,14 @@ from entity_encoder.agents.policy import EntityPolicy
 from entity_encoder.agents.statistics import Mean, mean_of
 from entity_encoder.agents.trees import Tree, map_tree
 
-__all__ = ["EVALUATION_SEED", "EvaluationResult", "evaluate", "random_policy", "reference_policy"]
+__all__ = [
+    "EVALUATION_SEED",
+    "EvaluationResult",
+    "count_bins",
+    "evaluate",
+    "random_policy",
+    "reference_policy",
+]
 
 EVALUATION_SEED = 1_000_000  # far from the small numbers that people train with
 COUNT_BINS = 8  # at most this many rows in the breakdown by entity count

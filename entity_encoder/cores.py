@@ -15,7 +15,13 @@ from entity_encoder.pinning import pinned_sdpa
 if TYPE_CHECKING:
     from entity_encoder.transformer import Context
 
-__all__ = ["CORES", "make_mixer"]
+__all__ = [
+    "CORES",
+    "EgoAttention",
+    "InducedAttention",
+    "PoolMixer",
+    "make_mixer",
+]
 
 CORES = ("attention", "induced", "latent", "ego", "pool")
 

@@ -13,7 +13,13 @@ from entity_encoder.observation import EntityTensors
 from entity_encoder.pinning import is_capturing
 from entity_encoder.schema import EgoFrame, EntityGroup, EntitySchema
 
-__all__ = ["RelativeBias", "Rotary", "apply_frame", "position_rows"]
+__all__ = [
+    "RelativeBias",
+    "Rotary",
+    "apply_frame",
+    "check_single_ego",
+    "position_rows",
+]
 
 
 def apply_frame(

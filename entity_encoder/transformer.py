@@ -18,7 +18,18 @@ from entity_encoder.observation import as_mask
 from entity_encoder.pinning import is_capturing
 from entity_encoder.positions import Rotary
 
-__all__ = ["ACTIVATIONS", "Block", "EntityTransformer", "SelfAttention", "TransformerStack"]
+__all__ = [
+    "ACTIVATIONS",
+    "Block",
+    "Context",
+    "EntityTransformer",
+    "SelfAttention",
+    "TransformerStack",
+    "choose_strategy",
+    "compute_dtype",
+    "make_activation",
+    "plan",
+]
 
 ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
     "relu": nn.ReLU,

@@ -13,7 +13,7 @@ from gymnasium.vector.utils import iterate
 
 from entity_encoder.spaces import PerEntity, SelectEntity
 
-__all__ = ["Driver", "Transition"]
+__all__ = ["Driver", "Transition", "to_array"]
 
 Arrays = dict[str, np.ndarray]
 Transition = tuple[Arrays, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageColor, ImageDraw, ImageFont
 
-__all__ = ["PALETTE", "Canvas", "Viewer", "blend", "tile"]
+__all__ = ["PALETTE", "Canvas", "Viewer", "Window", "blend", "tile"]
 
 Point = tuple[float, float]
 

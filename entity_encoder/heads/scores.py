@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from entity_encoder.linear import RowLinear, row_mlp
 from entity_encoder.pinning import is_capturing
 
-__all__ = ["PerEntityHead", "PointerHead", "PooledHead"]
+__all__ = ["PerEntityHead", "PointerHead", "PooledHead", "point", "point_pairs"]
 
 # Scores this small make the first policy nearly uniform, so that early rollouts explore.
 POLICY_GAIN = 0.01
