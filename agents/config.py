@@ -49,7 +49,7 @@ class PPOConfig:
 
     # --- the rollout --------------------------------------------------------------------------
     num_envs: int = _setting(64, "environments that are stepped together")
-    rollout_steps: int = _setting(128, "steps of every environment between two updates")
+    rollout_steps: int = _setting(64, "steps of every environment between two updates")
     workers: int = _setting(
         0, "processes that share the environments, for slow ones; 0 = this process alone"
     )
@@ -64,7 +64,7 @@ class PPOConfig:
     minibatch_size: int | None = _setting(
         None, "samples behind one gradient step, at most; none = a quarter of a rollout"
     )
-    learning_rate: float = _setting(1e-3, "step size of Adam at the beginning")
+    learning_rate: float = _setting(2e-3, "step size of Adam at the beginning")
     learning_rate_schedule: str = _setting("linear", "how it falls over the run", SCHEDULES)
     adam_epsilon: float = _setting(1e-5, "epsilon of Adam")
     clip_range: float = _setting(0.2, "eps of the clipped surrogate")
@@ -85,8 +85,8 @@ class PPOConfig:
     )
 
     # --- the policy ---------------------------------------------------------------------------
-    d_model: int = _setting(64, "width of an encoded entity")
-    n_heads: int = _setting(4, "attention heads per layer")
+    d_model: int = _setting(32, "width of an encoded entity")
+    n_heads: int = _setting(2, "attention heads per layer")
     n_layers: int = _setting(2, "transformer layers")
     d_ff: int | None = _setting(None, "hidden width of their MLPs; none = 2 * d_model")
     norm: str = _setting("pre", "where layers normalise", ("pre", "post"))
