@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from entity_encoder.biased_attention import biased_attention
 from entity_encoder.layout import DenseLayout, Layout, PackedLayout
 from entity_encoder.pinning import pinned_sdpa
 
@@ -92,6 +93,8 @@ def _attend_block(
     """Full attention within sets of one size, (S, H, n, d) each."""
     if strategy == "fast" and k.shape[2] <= FAST_LIMIT:
         return _softmax_attention(q, k, v, bias, dropout)
+    if bias is not None and not dropout and q.dtype == bias.dtype:
+        return biased_attention(q, k, v, bias)
     return pinned_sdpa(q, k, v, bias, dropout)
 
 
