@@ -94,7 +94,8 @@ class ObservationReader:
             outside = outside & mask
         if bool(outside.any()):
             env, *place = outside.nonzero()[0].tolist()
-            where = f"slot {place[0]}, column {place[1]}" if mask is not None else f"{place[0]}"
+            slot = f"slot {place[0]}, " if mask is not None else ""
+            where = f"{slot}column {place[-1]}"
             bound = f"[{float(low[tuple(place)]):g}, {float(high[tuple(place)]):g}]"
             raise ValueError(
                 f"observation must lie in its space, {bound} in key {key!r}, {where}, got "
