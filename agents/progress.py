@@ -149,7 +149,7 @@ class Progress:
 
     def _print_line(self) -> None:
         self._written = self.line()
-        share = self.step / self.total_steps if self.total_steps else 1.0
+        share = min(1.0, self.step / self.total_steps) if self.total_steps else 1.0
         print(f"{share:4.0%}  {self._written}", file=self._stream, flush=True)
 
     def _rate(self, column: int) -> float:

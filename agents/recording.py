@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
+import gymnasium
 import numpy as np
+from gymnasium.vector import AutoresetMode
 
 from entity_encoder.agents.environments import Environments
 from entity_encoder.agents.evaluate import EVALUATION_SEED, Actions, EvaluationResult, evaluate
+from entity_encoder.agents.making import make_environments
 from entity_encoder.agents.policy import EntityPolicy
 from entity_encoder.agents.video import to_frame
 
-__all__ = ["record"]
+__all__ = ["make_visible", "record"]
 
 
 class _FrameLimitError(Exception):
@@ -58,7 +62,29 @@ def record(
         )
     except _FrameLimitError:
         return frames, None
+    if envs.mode is not AutoresetMode.NEXT_STEP:
+        frames.pop()  # the first of an episode that nobody plays
     return frames, result
+
+
+def make_visible(
+    env: str, env_kwargs: Mapping[str, Any] | None = None, *, device: Any = "cpu"
+) -> Environments:
+    """Make one environment that draws its frames, the last one of an episode among them.
+
+    Args:
+        env: Environment id.
+        env_kwargs: Its options.
+        device: Where the policy is.
+    """
+    import entity_encoder.envs  # noqa: F401  (registers the tasks)
+
+    options = {**(env_kwargs or {}), "render_mode": "rgb_array"}
+    spec = gymnasium.registry.get(env)
+    if spec is not None and spec.namespace == "Entity" and spec.vector_entry_point is not None:
+        options["autoreset_mode"] = AutoresetMode.NEXT_STEP
+    vector = make_environments(env, num_envs=1, device=device, env_kwargs=options)
+    return Environments(vector, device=device)
 
 
 def _first_frame(rendered: Any) -> np.ndarray:
