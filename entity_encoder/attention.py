@@ -154,7 +154,7 @@ def _padded_self(
 ) -> Tensor:
     index, mask = layout.padded_index(), layout.padded_mask()
     real = qkv[: index.shape[0]]
-    slots = qkv.new_zeros(mask.numel(), qkv.shape[-1]).index_copy(0, index, real)
+    slots = qkv.new_zeros(mask.numel(), qkv.shape[-1]).index_copy_(0, index, real)
     q, k, v = (_heads(p, n_heads) for p in slots.unflatten(0, mask.shape).chunk(3, dim=-1))
     keep = mask[:, None, None, :]  # (S, 1, 1, n)
     if isinstance(bias, list):

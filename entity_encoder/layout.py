@@ -178,8 +178,9 @@ class DenseLayout:
             lowest = torch.where(keep, x, torch.finfo(x.dtype).min)
             lowest = torch.nn.functional.pad(lowest, (0, 0, 0, 1), value=torch.finfo(x.dtype).min)
             return torch.where(self.mask.any(1, keepdim=True), lowest.amax(1), 0.0)
-        # Accumulated in fp32: 700 entities of 100.0 overflow half precision.
-        total = torch.where(keep, x, 0.0).sum(1, dtype=torch.float32)
+        # Accumulated in fp32 at least: 700 entities of 100.0 overflow half precision.
+        wide = torch.promote_types(x.dtype, torch.float32)
+        total = torch.where(keep, x, 0.0).sum(1, dtype=wide)
         if how == "mean":
             total = total / self.mask.sum(1, keepdim=True).clamp(min=1)
         return total.to(x.dtype)
@@ -221,7 +222,7 @@ def tokens(layouts: Sequence[Layout], rows: Sequence[Tensor]) -> Tensor:
     real = torch.cat([x[: len(layout.rows)] for x, layout in zip(rows, packed, strict=True)])
     batch, slots = first.shape
     out = real.new_zeros(batch * slots, real.shape[-1])
-    return out.index_copy(0, index, real).unflatten(0, first.shape)
+    return out.index_copy_(0, index, real).unflatten(0, first.shape)
 
 
 def dense_layout(mask: Tensor) -> DenseLayout:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from entity_encoder.attention import attention_maps, explain_strategy, self_attention
 from entity_encoder.cores import CORES, make_mixer
-from entity_encoder.errors import choose
+from entity_encoder.errors import choose, require_at_least
 from entity_encoder.layout import Layout, dense_layout, packed_layouts, tokens
 from entity_encoder.observation import as_mask
 from entity_encoder.pinning import is_capturing
@@ -151,15 +151,25 @@ class Block(nn.Module):
         return F.dropout(x, self.dropout, self.training) if self.dropout else x
 
     def _mlp(self, x: Tensor) -> Tensor:
-        return self.outer(self.activation(self.inner(x)))
+        hidden = self.inner(x)
+        if isinstance(self.activation, nn.ReLU) and not torch.is_grad_enabled():
+            return self.outer(hidden.relu_())  # nobody else holds it: spare a pass over memory
+        return self.outer(self.activation(hidden))
+
+    @staticmethod
+    def _add(x: Tensor, branch: Tensor) -> Tensor:
+        """Add a branch to the residual; without gradients into the branch's own memory."""
+        if torch.is_grad_enabled() or branch.dtype != x.dtype:
+            return x + branch
+        return branch.add_(x)
 
     def forward(self, x: Tensor, layout: Layout, context: Context) -> Tensor:
         """Transform (R, D) or (B, N, D) rows."""
         if self.pre:
-            x = x + self._drop(self.mixer(self.mixer_norm(x), layout, context))
-            return x + self._drop(self._mlp(self.mlp_norm(x)))
-        x = self.mixer_norm(x + self._drop(self.mixer(x, layout, context)))
-        return self.mlp_norm(x + self._drop(self._mlp(x)))
+            x = self._add(x, self._drop(self.mixer(self.mixer_norm(x), layout, context)))
+            return self._add(x, self._drop(self._mlp(self.mlp_norm(x))))
+        x = self.mixer_norm(self._add(x, self._drop(self.mixer(x, layout, context))))
+        return self.mlp_norm(self._add(x, self._drop(self._mlp(x))))
 
 
 class TransformerStack(nn.Module):
@@ -199,8 +209,8 @@ class TransformerStack(nn.Module):
             raise ValueError(
                 f"d_model must be divisible by n_heads, got d_model={d_model}, n_heads={n_heads}"
             )
-        if n_layers < 0:
-            raise ValueError(f"n_layers must be at least 0, got {n_layers}")
+        require_at_least(1, d_model=d_model, d_ff=d_ff)
+        require_at_least(0, n_layers=n_layers)
         if not 0 <= dropout < 1:
             raise ValueError(f"dropout must be in [0, 1), got {dropout}")
         choose("core", core, CORES)
