@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 import torch.distributed as dist
@@ -64,10 +64,13 @@ class Ranks:
         dist.all_reduce(x, dist.ReduceOp.MAX)
         return int(x)
 
-    def wait(self) -> None:
-        """Wait until every process is here."""
-        if self.size > 1:
-            dist.barrier()
+    def gather(self, value: Any) -> list[Any]:
+        """Return the value of every process, in the order of ranks, on all of them."""
+        if self.size == 1:
+            return [value]
+        every: list[Any] = [None] * self.size
+        dist.all_gather_object(every, value)
+        return every
 
     def sum_gradients(self, parameters: Sequence[nn.Parameter]) -> None:
         """Replace every gradient by its sum over all processes, in one message."""

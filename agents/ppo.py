@@ -241,9 +241,12 @@ class PPO:
     def save(self, path: str | Path | None = None) -> Path | None:
         """Write a checkpoint; by default `<run_dir>/checkpoint`, and `best` when it is that."""
         snapshot = capture(self)
+        snapshot.state["ranks"] = self.ranks.gather(snapshot.state["ranks"][0])
+        if not self.ranks.first:
+            return None
         if path is not None:
             return _write(snapshot, Path(path))
-        if self.run_dir is None or not self.ranks.first:
+        if self.run_dir is None:
             return None
         recent = self.episodes.mean("total")
         if self.config.keep_best and recent > self.best_return:

@@ -40,15 +40,17 @@ class Snapshot:
 
 def capture(agent: PPO) -> Snapshot:
     """Copy the state of an agent; tensors stay on their devices."""
-    state = {
-        "optimiser": agent.optimiser.state_dict(),
+    own = {
         "generators": {name: g.get_state() for name, g in agent.generators.items()},
         "environments": agent.envs.get_state() if agent.started else None,
         "memory": agent.collector.state,
         "episodes": agent.episodes.get_state(),
         "reward_scale": agent.reward_scale.state_dict(),
-        "started": agent.started,
+    }
+    state = {
+        "optimiser": agent.optimiser.state_dict(),
         "device": agent.device.type,
+        "ranks": [own],  # what each process has for itself
         **{name: getattr(agent, name) for name in COUNTERS},
     }
     weights = {name: x.detach().clone() for name, x in agent.policy.state_dict().items()}
@@ -78,35 +80,49 @@ def restore(agent: PPO, weights: Mapping[str, Tensor], state: Mapping[str, Any])
     Returns:
         What could not be continued exactly, in words; empty when the future is bit-equal.
     """
-    notes = []
-    agent.started = False
     restore_weights(agent.policy, weights)
     _restore_optimiser(agent.optimiser, state["optimiser"])
-    agent.reward_scale.load_state_dict(_fitting(agent.reward_scale, state["reward_scale"]))
     for name in COUNTERS:
         setattr(agent, name, state[name])
+    agent.started = False
+    rank = agent.ranks.rank
+    if rank >= len(state["ranks"]):
+        agent.reward_scale.load_state_dict(
+            _fitting(agent.reward_scale, state["ranks"][0]["reward_scale"])
+        )
+        _reseed(agent)
+        return [f"process {rank} begins new episodes: there were fewer processes"]
+    own = state["ranks"][rank]
+    agent.reward_scale.load_state_dict(_fitting(agent.reward_scale, own["reward_scale"]))
+    agent.episodes.set_state(own["episodes"], agent.envs.num_envs)
+    notes = []
     if state["device"] == agent.device.type:
         for name, generator in agent.generators.items():
-            generator.set_state(state["generators"][name].cpu())
+            generator.set_state(own["generators"][name].cpu())
     else:
         notes.append(f"random numbers begin anew on {agent.device.type}")
-        for i, generator in enumerate(agent.generators.values()):
-            generator.manual_seed(agent.config.seed + 7919 * (agent.steps + i))
-    agent.episodes.set_state(state["episodes"], agent.envs.num_envs)
-    if not state["started"]:
+        _reseed(agent)
+    saved = own["environments"]
+    if saved is None:
         return notes
-    saved = state["environments"]
     if len(saved["ended"]) == agent.envs.num_envs and agent.envs.set_state(saved):
         agent.started = True
-        memory = state["memory"]
+        memory = own["memory"]
         agent.collector.state = None if memory is None else memory.to(agent.device, copy=True)
     else:
         notes.append(
             "environments begin new episodes: they offer no get_state and set_state, or their "
             "number changed"
         )
+        agent.collector.state = agent.policy.initial_state(agent.envs.num_envs)
         agent.episodes.forget_unfinished()
     return notes
+
+
+def _reseed(agent: PPO) -> None:
+    """Draw other random numbers than the run has used so far."""
+    for i, generator in enumerate(agent.generators.values()):
+        generator.manual_seed(agent.config.seed + 7919 * (agent.steps + i + agent.ranks.rank))
 
 
 def _restore_optimiser(optimiser: torch.optim.Optimizer, state: Mapping[str, Any]) -> None:

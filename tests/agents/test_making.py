@@ -1,0 +1,58 @@
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from gymnasium.vector import AutoresetMode
+
+from entity_encoder.agents.making import make_environments
+from entity_encoder.agents.workers import FactoryVectorEnv
+from entity_encoder.envs.registration import find_task
+from tests.cases.toys import Counter, Toy, counters
+
+
+def test_our_tasks_come_as_tensors_and_waste_no_step_on_resets() -> None:
+    env: Any = make_environments("Entity/Minefield-v0", num_envs=3, env_kwargs={"max_mines": 2})
+    assert isinstance(env.unwrapped, find_task("Minefield"))
+    assert env.metadata["autoreset_mode"] is AutoresetMode.SAME_STEP
+    observation, _ = env.reset(seed=0)
+    assert isinstance(observation["mine"], torch.Tensor)
+    assert observation["mine"].shape == (3, 2, 2)
+
+
+def test_other_ids_are_made_one_by_one() -> None:
+    gymnasium.register("MakingTest/Toy-v0", entry_point=Toy)
+    try:
+        env = make_environments("MakingTest/Toy-v0", num_envs=3, env_kwargs={"pad_value": 7.0})
+        assert isinstance(env, FactoryVectorEnv)
+        assert env.num_envs == 3
+        observation, _ = env.reset(seed=0)
+        assert (observation["entities"][observation["mask"] == 0] == 7).all()
+    finally:
+        del gymnasium.registry["MakingTest/Toy-v0"]
+
+
+def test_objects_and_factories_are_taken_as_they_are() -> None:
+    vector = counters([2])
+    assert make_environments(vector, num_envs=9) is vector
+    env = make_environments([Toy, Toy], num_envs=9)
+    assert env.num_envs == 2
+
+
+def test_an_unknown_id_names_the_nearest() -> None:
+    with pytest.raises(ValueError, match="did you mean 'Entity/Minefield-v0'"):
+        make_environments("Entity/Minefeld-v0", num_envs=1)
+
+
+@pytest.mark.parametrize(
+    ("env", "message"),
+    [
+        (Counter(2), r"an id, a VectorEnv or a list of factories, got a single Counter"),
+        ([], r"must hold functions that make environments, got \[\]"),
+        ([np.zeros(3)], "must hold functions that make environments"),
+    ],
+)
+def test_anything_else_is_refused(env: Any, message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        make_environments(env, num_envs=1)
