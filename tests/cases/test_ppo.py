@@ -347,7 +347,11 @@ def test_ppo_32_a_schedule_belongs_to_the_run() -> None:
 
 def test_ppo_32_a_resumed_run_continues_its_schedule(tmp_path: Path) -> None:
     rates: list[float] = []
-    linear = {"learning_rate_schedule": "linear", "total_steps": 4 * 45}
+    linear = {
+        "learning_rate": 1e-3,
+        "learning_rate_schedule": "linear",
+        "total_steps": 4 * 45,
+    }
     stop = [lambda agent, _: agent.iteration == 2]
     agent = train_linear(linear, rates, stop)
     agent.learn()
