@@ -178,6 +178,7 @@ def _varlen_self(qkv: Tensor, layout: PackedLayout, n_heads: int) -> Tensor:
     q, k, v = real.unbind(1)
     bounds = layout.cumulative()
     out = varlen_attn(q, k, v, bounds, bounds, layout.largest, layout.largest)
+    assert isinstance(out, Tensor)  # a tuple only where the normaliser was asked for
     return layout.pad(out.flatten(1))
 
 
@@ -201,14 +202,14 @@ def cross_attention(
         if not k.shape[1]:
             return torch.zeros_like(q)
         keep = layout.key_mask[:, None, None, :]
-        heads = [_heads(part, n_heads) for part in (q, k, v)]
-        return _join_heads(pinned_sdpa(*heads, keep, dropout))
+        q, k, v = (_heads(part, n_heads) for part in (q, k, v))
+        return _join_heads(pinned_sdpa(q, k, v, keep, dropout))
     blocks = []
     queries = q.split(layout.set_splits)
     for qi, ki, vi in zip(queries, layout.split(k), layout.split(v), strict=True):
-        heads = [_heads(part, n_heads) for part in (qi, ki, vi)]
+        qi, ki, vi = (_heads(part, n_heads) for part in (qi, ki, vi))
         strategy = "fast" if layout.strategy == "fast" else "groups"
-        blocks.append(_join_heads(_attend_block(*heads, strategy, None, dropout)))
+        blocks.append(_join_heads(_attend_block(qi, ki, vi, strategy, None, dropout)))
     return torch.cat(blocks) if blocks else torch.zeros_like(q)
 
 
@@ -229,14 +230,14 @@ def row_attention(
         Like `q`.
     """
     if isinstance(layout, DenseLayout):
-        heads = [_heads(part, n_heads) for part in (q, k, v)]
-        return _join_heads(pinned_sdpa(*heads, None, dropout))
+        q, k, v = (_heads(part, n_heads) for part in (q, k, v))
+        return _join_heads(pinned_sdpa(q, k, v, None, dropout))
     blocks = []
     keys, values = k.split(layout.set_splits), v.split(layout.set_splits)
     for qi, ki, vi in zip(layout.split(q), keys, values, strict=True):
-        heads = [_heads(part, n_heads) for part in (qi, ki, vi)]
+        qi, ki, vi = (_heads(part, n_heads) for part in (qi, ki, vi))
         strategy = "fast" if layout.strategy == "fast" else "groups"
-        blocks.append(_join_heads(_attend_block(*heads, strategy, None, dropout)).flatten(0, 1))
+        blocks.append(_join_heads(_attend_block(qi, ki, vi, strategy, None, dropout)).flatten(0, 1))
     return layout.join(blocks, like=q)
 
 

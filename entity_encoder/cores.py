@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from entity_encoder.attention import cross_attention, row_attention
+from entity_encoder.errors import require_at_least
 from entity_encoder.layout import DenseLayout, Layout
 from entity_encoder.linear import RowLinear
 from entity_encoder.pinning import pinned_sdpa
@@ -44,6 +45,7 @@ class InducedAttention(nn.Module):
         self, d_model: int, n_heads: int, n_points: int, *, latent: bool, dropout: float
     ) -> None:
         super().__init__()
+        require_at_least(1, n_points=n_points)
         self.n_heads = n_heads
         self.rate = dropout
         self.points = nn.Parameter(torch.randn(n_points, d_model) * d_model**-0.5)

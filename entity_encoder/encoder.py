@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from entity_encoder.attention import explain_strategy
 from entity_encoder.embedding import GroupEmbedding
 from entity_encoder.encoding import EntityEncoding
-from entity_encoder.errors import choose
+from entity_encoder.errors import choose, require_at_least
 from entity_encoder.layout import DenseLayout, Layout, PackedLayout
 from entity_encoder.linear import RowLinear
 from entity_encoder.normalisation import RunningNorm
@@ -113,6 +113,7 @@ class EntityEncoder(nn.Module):
         check: bool | None = None,
     ) -> None:
         super().__init__()
+        require_at_least(1, chunk_rows=chunk_rows)
         self.schema = space if isinstance(space, EntitySchema) else EntitySchema.from_space(space)
         self.d_model = d_model
         self.attention = choose_strategy(attention)
@@ -168,6 +169,8 @@ class EntityEncoder(nn.Module):
         self.position_scale = scale
         self.rotary: Rotary | None = None
         self.relative_bias: RelativeBias | None = None
+        if scale <= 0:
+            raise ValueError(f"position_scale must be positive, got {scale}")
         if encoding == "none":
             return
         dims = max(len(group.positions) for group in self.schema.groups)
@@ -182,7 +185,7 @@ class EntityEncoder(nn.Module):
             )
         if encoding == "rotary":
             self.rotary = Rotary(dims, self.d_model // n_heads)
-        else:
+        elif n_layers:
             self.relative_bias = RelativeBias(dims, n_heads, n_layers)
 
     @property
@@ -222,17 +225,25 @@ class EntityEncoder(nn.Module):
         Args:
             observation: Like forward's.
             valid: (...) bool over the leading dimensions: which observations count. None: all.
+
+        Raises:
+            ValueError: When `valid` has other dimensions, or like forward.
         """
         if not self.normalise:
             return
         entities = self.read(observation, check=self.check)
         if valid is not None:
-            keep = torch.as_tensor(valid, device=self.empty.device).reshape(-1, 1).bool()
+            keep = torch.as_tensor(valid, device=self.empty.device)
+            if tuple(keep.shape) != entities.lead:
+                raise ValueError(f"valid must have shape {entities.lead}, got {tuple(keep.shape)}")
+            keep = keep.reshape(-1, 1).bool()
             entities.masks = [mask & keep for mask in entities.masks]
         features = self._express(entities)
         for norm, x, mask in zip(self.group_norms, features, entities.masks, strict=True):
+            assert isinstance(norm, RunningNorm)
             norm.update(x, mask)
         for norm, vector in zip(self.global_norms, entities.globals, strict=True):
+            assert isinstance(norm, RunningNorm)
             norm.update(vector, None if valid is None else keep[:, 0])
 
     def forward(

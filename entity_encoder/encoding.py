@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
+from entity_encoder.errors import choose
 from entity_encoder.layout import Layout, tokens
 
 __all__ = ["EntityEncoding"]
@@ -49,6 +50,10 @@ class EntityEncoding:
         return self._entities
 
     def group(self, name: str) -> tuple[Tensor, Tensor]:
-        """Return one group's entities (..., slots_g, d_model) and mask (..., slots_g)."""
-        part = self._slices[name]
+        """Return one group's entities (..., slots_g, d_model) and mask (..., slots_g).
+
+        Raises:
+            ValueError: When there is no such group, with the nearest name.
+        """
+        part = self._slices[choose("group", name, self._slices)]
         return self.entities[..., part, :], self.mask[..., part]

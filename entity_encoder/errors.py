@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-__all__ = ["choose", "nearest"]
+__all__ = ["choose", "nearest", "require_at_least"]
 
 
 def nearest(value: str, choices: Iterable[str]) -> str:
@@ -24,3 +24,14 @@ def choose(name: str, value: str, choices: Iterable[str]) -> str:
     if value not in choices:
         raise ValueError(f"{name} must be one of {choices}, got {value!r}{nearest(value, choices)}")
     return value
+
+
+def require_at_least(least: int, **sizes: int | None) -> None:
+    """Check sizes given by keyword; None passes.
+
+    Raises:
+        ValueError: Naming the first size below `least`.
+    """
+    for name, size in sizes.items():
+        if size is not None and size < least:
+            raise ValueError(f"{name} must be at least {least}, got {size}")

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from entity_encoder.observation import as_tensor
 from entity_encoder.pinning import is_capturing
 
 __all__ = ["RunningNorm"]
@@ -59,11 +60,11 @@ class RunningNorm(nn.Module):
             x: (..., F); absent rows may hold anything.
             mask: (...), True or 1 = a real entity; None means all are real.
         """
-        x = torch.as_tensor(x, device=self.mean.device).to(torch.float64)
+        x = as_tensor(x, self.mean.device).to(torch.float64)
         if mask is None:
             keep = torch.ones(x.shape[:-1], dtype=torch.bool, device=x.device)
         else:
-            keep = torch.as_tensor(mask, device=x.device) == 1
+            keep = as_tensor(mask, x.device) == 1
         rows = x.reshape(keep.numel(), x.shape[-1])  # (M, F)
         weight = keep.reshape(-1, 1)  # (M, 1)
         count = weight.sum().to(torch.float64)
@@ -82,9 +83,9 @@ class RunningNorm(nn.Module):
         Kept until a buffer changes: half a dozen operations on a few numbers would cost a rollout
         step more than normalising does. While a graph is captured they belong to the graph.
         """
-        if is_capturing():
-            return self._prepare(dtype)
         buffers = (self.count, self.mean, self.square)
+        if is_capturing() or any(buffer.is_inference() for buffer in buffers):
+            return self._prepare(dtype)
         state = (dtype, self.mean.device, *(buffer._version for buffer in buffers))
         if self._prepared is None or self._prepared[0] != state:
             self._prepared = (state, self._prepare(dtype))
@@ -99,12 +100,12 @@ class RunningNorm(nn.Module):
 
     def forward(self, x: Tensor | np.ndarray, mask: Tensor | np.ndarray | None = None) -> Tensor:
         """Normalise (..., F); rows where `mask` (...) is not 1 become exactly 0."""
-        x = torch.as_tensor(x, device=self.mean.device)
+        x = as_tensor(x, self.mean.device)
         dtype = x.dtype if x.is_floating_point() else torch.float32
         mean, scale, clip = self._constants(dtype)
         out = ((x - mean) * scale).clamp(-clip, clip)
         if mask is not None:
-            out = torch.where((torch.as_tensor(mask, device=x.device) == 1)[..., None], out, 0.0)
+            out = torch.where((as_tensor(mask, x.device) == 1)[..., None], out, 0.0)
         return out
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> RunningNorm:

@@ -14,7 +14,11 @@ from torch import Tensor
 from entity_encoder.errors import nearest
 from entity_encoder.schema import EntityGroup, EntitySchema
 
-__all__ = ["EntityTensors", "as_mask", "read_observation"]
+__all__ = ["EntityTensors", "as_mask", "as_tensor", "read_observation"]
+
+# Finite but absurd numbers, as a space without bounds samples them, stay finite in every layer.
+_LARGEST = {torch.float16: 1e4}
+_LARGEST_ELSEWHERE = 1e15
 
 
 @dataclass
@@ -45,6 +49,15 @@ class EntityTensors:
         return [slice(end - mask.shape[1], end) for end, mask in zip(ends, self.masks, strict=True)]
 
 
+def as_tensor(value: Any, device: torch.device | None = None) -> Tensor:
+    """Make a tensor of an array, also of one that is read-only or runs backwards."""
+    if isinstance(value, np.ndarray) and (
+        not value.flags.writeable or any(step < 0 for step in value.strides)
+    ):
+        value = value.copy()
+    return torch.as_tensor(value, device=device)
+
+
 def as_mask(mask: Any, *, key: str = "mask", check: bool = True) -> Tensor:
     """Convert a mask of any accepted dtype to bool.
 
@@ -56,7 +69,7 @@ def as_mask(mask: Any, *, key: str = "mask", check: bool = True) -> Tensor:
     Raises:
         ValueError: For any other value, naming its place.
     """
-    mask = torch.as_tensor(mask)
+    mask = as_tensor(mask)
     if mask.dtype == torch.bool:
         return mask
     present = mask == 1
@@ -85,7 +98,7 @@ def read_observation(
         check: Whether to look at values; None means on the CPU only, since elsewhere it would
             wait for the device.
         device: Where the tensors shall be.
-        dtype: Floating-point type of features.
+        dtype: Floating-point type of features. Values beyond 1e15 (1e4 in float16) are clipped.
 
     Raises:
         ValueError: Naming the environment, key and slot of what does not fit.
@@ -105,10 +118,9 @@ def read_observation(
         mask = _read_mask(group, observation, table, look, device)
         table = table.reshape(math.prod(lead), *table.shape[-2:])
         mask = mask.reshape(math.prod(lead), table.shape[1])
-        table = table.to(dtype)
         if look:
             _check_finite(group, table, mask, lead)
-        features.append(table)
+        features.append(_bounded(table, dtype))
         masks.append(mask)
     assert lead is not None
     vectors = [
@@ -122,7 +134,12 @@ def _tensor(observation: Mapping[str, Any], key: str, device: torch.device | Non
     if key not in observation:
         keys = list(observation)
         raise ValueError(f"observation must hold key {key!r}, got {keys}{nearest(key, keys)}")
-    return torch.as_tensor(observation[key], device=device)
+    return as_tensor(observation[key], device)
+
+
+def _bounded(x: Tensor, dtype: torch.dtype) -> Tensor:
+    limit = _LARGEST.get(dtype, _LARGEST_ELSEWHERE)
+    return x.to(dtype).clamp(-limit, limit)
 
 
 def _same_lead(lead: tuple[int, ...] | None, got: tuple[int, ...], key: str) -> tuple[int, ...]:
@@ -218,7 +235,7 @@ def _read_global(
         raise ValueError(
             f"global feature {name!r} must have shape {(*lead, size)}, got {tuple(vector.shape)}"
         )
-    vector = vector.reshape(math.prod(lead), size).to(dtype)
+    vector = vector.reshape(math.prod(lead), size)
     look = vector.device.type == "cpu" if check is None else check
     if look and not bool(torch.isfinite(vector).all()):
         env, column = torch.nonzero(~torch.isfinite(vector))[0].tolist()
@@ -226,4 +243,4 @@ def _read_global(
             f"global features must be finite, got {vector[env, column].item()} in "
             f"{_place(env, lead)}, key {name!r}, column {column}"
         )
-    return vector
+    return _bounded(vector, dtype)

@@ -62,6 +62,6 @@ def is_capturing() -> bool:
     """Whether the current call is being traced, compiled, exported or captured."""
     return bool(
         torch.compiler.is_compiling()
-        or torch.jit.is_tracing()
+        or torch.jit.is_tracing()  # type: ignore[attr-defined]
         or (torch.cuda.is_available() and torch.cuda.is_current_stream_capturing())
     )

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from entity_encoder.attention import cross_attention
-from entity_encoder.errors import choose
+from entity_encoder.errors import choose, require_at_least
 from entity_encoder.layout import Layout, dense_layout
 from entity_encoder.linear import RowLinear
 from entity_encoder.observation import as_mask
@@ -26,8 +26,13 @@ def pool(x: Tensor, mask: Tensor, how: str = "mean") -> Tensor:
 
     Returns:
         (..., D).
+
+    Raises:
+        ValueError: For another way of pooling, or a mask that does not fit.
     """
     choose("how", how, POOLINGS[:3])
+    if mask.shape != x.shape[:-1]:
+        raise ValueError(f"mask must have shape {tuple(x.shape[:-1])}, got {tuple(mask.shape)}")
     keep = as_mask(mask)
     layout = dense_layout(keep.flatten(0, -2) if keep.dim() > 1 else keep[None])
     out = layout.reduce(x.flatten(0, -3) if x.dim() > 2 else x[None], how)  # type: ignore[arg-type]
@@ -48,6 +53,7 @@ class SetPooling(nn.Module):
     def __init__(self, how: str, d_model: int, *, n_heads: int, n_queries: int = 1) -> None:
         super().__init__()
         self.how = choose("pooling", how, POOLINGS)
+        require_at_least(1, n_queries=n_queries)
         self.n_heads = n_heads
         self.output_dim = d_model
         if how in ("attention", "ego"):

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from entity_encoder.errors import nearest
+from entity_encoder.errors import nearest, require_at_least
 
 __all__ = ["EgoFrame", "EntityGroup", "EntitySchema", "GlobalFeature"]
 
@@ -53,8 +53,10 @@ class EntityGroup:
         """Refuse columns that do not exist.
 
         Raises:
-            ValueError: When a named column is not among `features`, or the group has no mask.
+            ValueError: When a named column is not among `features`, a size does not fit, or the
+                group has no mask.
         """
+        require_at_least(0, slots=self.slots)
         for kind in ("features", "positions", "directions", "angles"):
             object.__setattr__(self, kind, _strings(getattr(self, kind)))
         categories = tuple((str(name), int(count)) for name, count in self.categories)
@@ -76,6 +78,12 @@ class EntityGroup:
                         f"{kind} of group {self.name!r} must name columns among "
                         f"{list(self.features)}, got {name!r}{nearest(name, self.features)}"
                     )
+        for name, count in categories:
+            if count < 1:
+                raise ValueError(
+                    f"category {name!r} of group {self.name!r} must have at least 1 value, "
+                    f"got {count}"
+                )
         if len(self.directions) % 2:
             raise ValueError(
                 f"directions of group {self.name!r} must come in pairs, got {self.directions}"
@@ -97,6 +105,14 @@ class GlobalFeature:
     name: str
     size: int
     critic_only: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse a negative size.
+
+        Raises:
+            ValueError: When `size` is negative.
+        """
+        require_at_least(0, size=self.size)
 
 
 @dataclass(frozen=True)
@@ -158,10 +174,21 @@ class EntitySchema:
         if not self.groups:
             raise ValueError("groups must hold at least one EntityGroup, got none")
         names = [group.name for group in self.groups] + [item.name for item in self.globals]
+        names += {group.mask_key for group in self.groups if group.mask_key is not None}
         if len(set(names)) != len(names):
-            raise ValueError(f"names of groups and globals must be unique, got {names}")
+            raise ValueError(f"names of groups, globals and masks must be unique, got {names}")
+        self._check_positions()
         if self.frame is not None:
             self._check_frame(self.frame)
+
+    def _check_positions(self) -> None:
+        placed = [group for group in self.groups if group.positions]
+        for group in placed[1:]:
+            if len(group.positions) != len(placed[0].positions):
+                raise ValueError(
+                    f"positions must have one length in every group, got {placed[0].positions} in "
+                    f"{placed[0].name!r} and {group.positions} in {group.name!r}"
+                )
 
     def _check_frame(self, frame: EgoFrame) -> None:
         ego = self.group(frame.group)
@@ -177,11 +204,6 @@ class EntitySchema:
                     f"got {name!r}{nearest(name, ego.features)}"
                 )
         for group in self.groups:
-            if group.positions and len(group.positions) != len(ego.positions):
-                raise ValueError(
-                    f"positions must have one length in every group, got {ego.positions} in "
-                    f"{ego.name!r} and {group.positions} in {group.name!r}"
-                )
             if frame.heading and len(group.positions) not in (0, 2):
                 raise ValueError(
                     f"a rotating frame needs two position columns, got {group.positions} in "
@@ -205,7 +227,9 @@ class EntitySchema:
     @property
     def has_critic_only(self) -> bool:
         """Whether some group or global feature is for the value function alone."""
-        return any(item.critic_only for item in (*self.groups, *self.globals))
+        return any(group.critic_only for group in self.groups) or any(
+            item.critic_only for item in self.globals
+        )
 
     def group(self, name: str) -> EntityGroup:
         """Return the group called `name`.
@@ -307,11 +331,12 @@ class EntitySchema:
     def from_dict(cls, content: Mapping[str, Any]) -> EntitySchema:
         """Rebuild a schema from `to_dict`'s result."""
         frame = content.get("frame")
+        groups: list[dict[str, Any]] = [
+            {k: tuple(v) if isinstance(v, list) else v for k, v in group.items()}
+            for group in content["groups"]
+        ]
         return cls(
-            groups=tuple(
-                EntityGroup(**{k: tuple(v) if isinstance(v, list) else v for k, v in group.items()})
-                for group in content["groups"]
-            ),
+            groups=tuple(EntityGroup(**group) for group in groups),
             globals=tuple(GlobalFeature(**item) for item in content.get("globals", ())),
             frame=None if frame is None else EgoFrame(**frame),
             action_masks=tuple(content.get("action_masks", ())),

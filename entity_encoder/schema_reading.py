@@ -31,7 +31,10 @@ def read_space(
     """Build the schema; see `EntitySchema.from_space` for the arguments and errors."""
     _require_dict(space)
     assert isinstance(space, spaces.Dict)
-    tables = [key for key, sub in space.items() if _rank(sub) == 2 and _is_table(key, sub)]
+    wide = [key for key, sub in space.items() if _rank(sub) == 2 and _is_table(key, sub)]
+    # A mask may have shape (slots, 1).
+    named = {"mask", *masks.values(), *(f"{key}_mask" for key in wide)}
+    tables = [key for key in wide if key not in named]
     if not tables:
         raise ValueError(f"no group of entities in keys {list(space)}: {_CONTRACT}")
     _check_names("masks", masks, tables)

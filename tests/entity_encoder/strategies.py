@@ -61,7 +61,7 @@ def make_encoder(schema: Any, *, seed: int = 0, **options: Any) -> EntityEncoder
     generator = torch.Generator().manual_seed(seed + 1)
     with torch.no_grad():
         for parameter in encoder.parameters():
-            parameter += 0.1 * torch.randn(parameter.shape, generator=generator)
+            parameter.add_(0.1 * torch.randn(parameter.shape, generator=generator))
     return encoder
 
 
@@ -205,9 +205,7 @@ def schemas(draw: st.DrawFn) -> EntitySchema:
     groups = []
     if SELF in kinds:
         groups.append(
-            EntityGroup(
-                SELF, 1, ("x", "y", "c", "s"), "self_mask", None, ("x", "y"), ("c", "s")
-            )
+            EntityGroup(SELF, 1, ("x", "y", "c", "s"), "self_mask", None, ("x", "y"), ("c", "s"))
         )
     if UNIT in kinds:
         groups.append(

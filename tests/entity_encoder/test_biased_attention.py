@@ -21,7 +21,8 @@ def test_gradients_are_those_of_the_definition() -> None:
     expected = torch.autograd.grad((direct * weight).sum(), [q, k, v, bias])
     out = biased_attention(q, k, v, bias)
     torch.testing.assert_close(out, direct)
-    for got, want in zip(torch.autograd.grad((out * weight).sum(), [q, k, v, bias]), expected):
+    found = torch.autograd.grad((out * weight).sum(), [q, k, v, bias])
+    for got, want in zip(found, expected, strict=True):
         torch.testing.assert_close(got, want)
 
 
