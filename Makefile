@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 # What `make train` runs; `make train TRAIN_ARGS="..."` runs another training.
-TRAIN_ARGS ?=
+TRAIN_ARGS ?= --total-steps 100_000
 # Arguments for pytest: `make test TEST_ARGS="tests/envs -k minefield"`.
 TEST_ARGS ?=
 # Test processes. Each runs one thread of torch, so more of them than cores only get in each other's way.

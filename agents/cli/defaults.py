@@ -10,7 +10,7 @@ from entity_encoder.agents import checkpoint
 
 __all__ = ["DEFAULT_TASK", "RUNS", "command", "find_checkpoint", "new_run_dir"]
 
-DEFAULT_TASK = "Entity/Minefield-v0"
+DEFAULT_TASK = "Entity/CherryPick-v0"
 RUNS = Path("runs")
 
 
