@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from entity_encoder.agents.evaluate import EvaluationResult
     from entity_encoder.agents.ppo import PPO
 
-__all__ = ["add_options", "report", "run"]
+__all__ = ["add_options", "report", "run", "summary"]
 
 EXAMPLES = f"""examples:
   entity-encoder train                                        {DEFAULT_TASK}
