@@ -60,7 +60,7 @@ format: $(READY)  ## apply the formatter and the fixes that the linter knows
 	$(BIN)/ruff format
 
 docs: $(READY)  ## build the pages into site/
-	$(BIN)/mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 # The environment is made once; a changed lock or pyproject is installed into it again.
 $(READY): requirements.lock pyproject.toml setup.py

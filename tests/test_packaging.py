@@ -169,7 +169,6 @@ print(entity_encoder.__file__)
 
 def test_command_is_installed(installed: Path, tmp_path: Path) -> None:
     assert "train" in call(installed.parent / "entity-encoder", "--help", cwd=tmp_path)
-    assert "train" in call(installed, "-m", "entity_encoder.agents", "--help", cwd=tmp_path)
 
 
 def test_version_stands_in_one_place() -> None:
