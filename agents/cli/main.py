@@ -13,7 +13,7 @@ from entity_encoder.agents.cli.options import Parser
 from entity_encoder.errors import nearest
 from entity_encoder.version import __version__
 
-__all__ = ["COMMANDS", "main"]
+__all__ = ["COMMANDS", "build_parsers", "main"]
 
 COMMANDS = {
     "train": train,
@@ -32,7 +32,7 @@ EXAMPLES = """examples:
   entity-encoder watch runs                         TensorBoard
 """
 # What the user can put right. Anything else is a fault of ours, and keeps its traceback.
-BAD_INPUT = (ValueError, TypeError, OSError, ImportError, gymnasium.error.Error)
+BAD_INPUT = (ValueError, OSError, ImportError, gymnasium.error.Error)
 INTERRUPTED = 130  # what a shell expects after Ctrl-C
 
 
@@ -60,6 +60,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return COMMANDS[options.command].run(options)
     except KeyboardInterrupt:
         return INTERRUPTED
+    except BrokenPipeError:  # the reader of a pipe, such as head, has had enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except BAD_INPUT as error:
         if os.environ.get("ENTITY_ENCODER_TRACEBACK"):
             raise
