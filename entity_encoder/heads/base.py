@@ -51,6 +51,7 @@ class ActionHead(nn.Module, ABC):
         observation: Mapping[str, Any],
         *,
         active: Tensor | None = None,
+        validate: bool = True,
     ) -> ActionDistribution:
         """Return the distribution over actions of the head's space.
 
@@ -59,6 +60,8 @@ class ActionHead(nn.Module, ABC):
             observation: Dict of tensors or arrays that holds the action masks.
             active: (...) bool, which rows act; others contribute nothing and need no legal
                 action, as for an environment that is being reset. None: all rows.
+            validate: Whether to look for rows without a legal action (on the CPU); otherwise they
+                count as not active. Off where the same masks were looked at before.
 
         Raises:
             ValueError: When a row that acts has no legal action, naming environment and slot;

@@ -45,6 +45,7 @@ class CompositeHead(ActionHead):
         observation: Mapping[str, Any],
         *,
         active: Tensor | None = None,
+        validate: bool = True,
     ) -> Composite:
         """See `ActionHead.forward`."""
         parts: dict[Any, Any] = {}
@@ -53,7 +54,7 @@ class CompositeHead(ActionHead):
             rows = active
             if key in self.conditions:  # a part that cannot matter needs no legal choice
                 rows = _may_matter(parts[self.conditions[key][0]], self.conditions[key][1], active)
-            parts[key] = heads[key](encoding, observation, active=rows)
+            parts[key] = heads[key](encoding, observation, active=rows, validate=validate)
         ordered = {key: parts[key] for key in self.keys}
         named = isinstance(self.space, spaces.Dict)
         return Composite(ordered if named else list(ordered.values()), self.conditions)

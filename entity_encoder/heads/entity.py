@@ -45,18 +45,20 @@ class SelectEntityHead(ActionHead):
         observation: Mapping[str, Any],
         *,
         active: Tensor | None = None,
+        validate: bool = True,
     ) -> MaskedCategorical:
         """See `ActionHead.forward`."""
         entities, present = encoding.group(self.group)
         logits = self.pointer(encoding.pooled, entities)
         legal = self.legal(observation, logits)
         if legal is not None:
-            look = values_at_hand(legal)
+            look = validate and values_at_hand(legal)
             present = present & read_mask(legal, present.shape, name=self.mask_name, look=look)
         return MaskedCategorical(
             logits,
             present,
             active,
+            validate=validate,
             name=f"presence of {self.group!r} and {self.mask_name}",
             axes=("environment",),
         )
@@ -100,6 +102,7 @@ class PerEntityActionHead(ActionHead):
         observation: Mapping[str, Any],
         *,
         active: Tensor | None = None,
+        validate: bool = True,
     ) -> MaskedMultiCategorical:
         """See `ActionHead.forward`."""
         actors, present = encoding.group(self.group)
@@ -109,12 +112,15 @@ class PerEntityActionHead(ActionHead):
             name = f"presence of {self.target!r} and {name}"
         mask = self.legal(observation, logits)
         if mask is not None:
-            mask = read_mask(mask, logits.shape, name=self.mask_name, look=values_at_hand(mask))
+            mask = read_mask(
+                mask, logits.shape, name=self.mask_name, look=validate and values_at_hand(mask)
+            )
             legal = mask if legal is None else mask & legal
         return MaskedMultiCategorical(
             logits,
             legal,
             present if active is None else present & active[..., None],
+            validate=validate,
             name=name,
             axes=("environment", "slot"),
         )

@@ -46,6 +46,7 @@ class DiscreteHead(ActionHead):
         observation: Mapping[str, Any],
         *,
         active: Tensor | None = None,
+        validate: bool = True,
     ) -> MaskedCategorical:
         """See `ActionHead.forward`."""
         logits = self.scores(encoding.pooled)
@@ -54,6 +55,7 @@ class DiscreteHead(ActionHead):
             self.legal(observation, logits),
             active,
             start=self.start,
+            validate=validate,
             name=self.mask_name,
             axes=("environment",),
         )
@@ -103,10 +105,11 @@ class MultiDiscreteHead(ActionHead):
         observation: Mapping[str, Any],
         *,
         active: Tensor | None = None,
+        validate: bool = True,
     ) -> MaskedMultiCategorical:
         """See `ActionHead.forward`."""
         flat = self.scores(encoding.pooled)
-        legal = self._read_table(observation, flat)
+        legal = self._read_table(observation, flat, validate)
         if self.ragged:
             legal = self.exists if legal is None else legal & self.exists
         rows = (
@@ -118,17 +121,22 @@ class MultiDiscreteHead(ActionHead):
             rows,
             start=self.start,
             shape=self.event,
+            validate=validate,
             name=self.mask_name,
             axes=("environment", "decision"),
         )
 
-    def _read_table(self, observation: Mapping[str, Any], flat: Tensor) -> Tensor | None:
+    def _read_table(
+        self, observation: Mapping[str, Any], flat: Tensor, validate: bool
+    ) -> Tensor | None:
         legal = self.legal(observation, flat)
         if legal is None:
             return None
         if not self.ragged and legal.dim() == flat.dim() + len(self.event):
             legal = legal.flatten(-len(self.event) - 1)
-        legal = read_mask(legal, flat.shape, name=self.mask_name, look=values_at_hand(legal))
+        legal = read_mask(
+            legal, flat.shape, name=self.mask_name, look=validate and values_at_hand(legal)
+        )
         return self._table(legal)
 
 
@@ -153,6 +161,7 @@ class MultiBinaryHead(ActionHead):
         observation: Mapping[str, Any],
         *,
         active: Tensor | None = None,
+        validate: bool = True,
     ) -> MaskedBernoulli:
         """See `ActionHead.forward`."""
         logits = self.scores(encoding.pooled).unflatten(-1, self.event)
@@ -161,6 +170,7 @@ class MultiBinaryHead(ActionHead):
             self.legal(observation, logits),
             active,
             event_dims=len(self.event),
+            validate=validate,
             name=self.mask_name,
         )
 
@@ -212,6 +222,7 @@ class BoxHead(ActionHead):
         observation: Mapping[str, Any],
         *,
         active: Tensor | None = None,
+        validate: bool = True,
     ) -> DiagonalGaussian:
         """See `ActionHead.forward`."""
         scores = self.scores(encoding.pooled).unflatten(-1, self.event)
@@ -224,5 +235,6 @@ class BoxHead(ActionHead):
             high=self.high,
             squash=self.squash,
             event_dims=len(self.event),
+            validate=validate,
             name=self.mask_name,
         )
