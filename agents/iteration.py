@@ -16,6 +16,7 @@ from entity_encoder.agents.policy import EntityPolicy
 from entity_encoder.agents.report import (
     episode_metrics,
     plain_numbers,
+    return_by_entities,
     rollout_metrics,
     speed_metrics,
 )
@@ -77,7 +78,8 @@ def iterate(agent: PPO) -> Iteration:
         "total": end - begin,
     }
     metrics |= rollout_metrics(batch)
-    metrics |= episode_metrics(agent.episodes.update(rollout, count))
+    ended = agent.episodes.update(rollout, count)
+    metrics |= episode_metrics(ended) | return_by_entities(ended, agent.policy.schema.slots)
     metrics |= speed_metrics(seconds, steps=steps, entities=entities)
     metrics["optimiser/learning_rate"] = coefficients.learning_rate
     metrics["optimiser/clip_range"] = coefficients.clip_range

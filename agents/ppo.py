@@ -24,7 +24,7 @@ from entity_encoder.agents.interruption import interruptible
 from entity_encoder.agents.iteration import Iteration, iterate, update_statistics
 from entity_encoder.agents.machine import choose_device, choose_threads, using_threads
 from entity_encoder.agents.making import make_environments
-from entity_encoder.agents.monitor import Monitor, describe_run, is_known_tag
+from entity_encoder.agents.monitor import Monitor, is_known_tag
 from entity_encoder.agents.policy import EntityPolicy
 from entity_encoder.agents.progress import Progress
 from entity_encoder.agents.saved import check_same_schema, make_policy
@@ -51,12 +51,14 @@ class PPO:
         run_dir: Where the log and the checkpoints go; None keeps everything in memory.
         env_kwargs: Options of the environment, for an id.
         schema: What observations contain, where the environment does not declare it.
-        callbacks: Functions called after every iteration.
+        callbacks: Functions called after every iteration; one with a method `finish(agent)` is
+            also told when training has ended and is saved.
         progress: Whether to print what is chosen and how far training is.
 
     Attributes:
         policy: The policy that learns.
         steps: Environment steps learned from so far.
+        monitor: The TensorBoard log, open while `learn` runs.
 
     Raises:
         ValueError: For settings, spaces and environments that do not fit together.
@@ -121,6 +123,7 @@ class PPO:
         self.iteration = 0
         self.seconds = 0.0
         self.best_return = float("-inf")
+        self.monitor = Monitor(".", enabled=False)
 
     # --- training -----------------------------------------------------------------------------
 
@@ -141,6 +144,7 @@ class PPO:
         )
         snapshot = capture(self)
         with self._monitor() as monitor, self._progress() as progress, using_threads(threads):
+            self.monitor = monitor
             for line in (*self._choices(), f"CPU threads: {threads} ({reason})"):
                 progress.note(line)
             try:
@@ -159,6 +163,8 @@ class PPO:
                 self._rescue(snapshot, error, progress)
                 raise
             self.save()
+            for callback in self.callbacks:
+                getattr(callback, "finish", lambda _: None)(self)
         return self
 
     def _start(self) -> None:
@@ -340,14 +346,10 @@ class PPO:
         )
 
     def _monitor(self) -> Monitor:
+        begin = self.steps + 1 if self.steps else None
         enabled = self.run_dir is not None and self.ranks.first
-        monitor = Monitor(
-            self.run_dir or ".",
-            resume_step=self.steps + 1 if self.steps else None,
-            enabled=enabled,
-        )
-        if enabled:
-            monitor.text("run", describe_run(self.config), self.steps + 1 if self.steps else 0)
+        monitor = Monitor(self.run_dir or ".", resume_step=begin, enabled=enabled)
+        monitor.describe({"env": self.env_description, **self.config.to_dict()}, begin or 0)
         return monitor
 
     def _progress(self) -> Progress:

@@ -11,10 +11,18 @@ import torch
 from torch import Tensor
 
 from entity_encoder.agents.episodes import Episode, mean_of
+from entity_encoder.agents.monitor.tags import entity_count_tag
 from entity_encoder.agents.rollout import Batch
 
-__all__ = ["episode_metrics", "plain_numbers", "rollout_metrics", "speed_metrics"]
+__all__ = [
+    "episode_metrics",
+    "plain_numbers",
+    "return_by_entities",
+    "rollout_metrics",
+    "speed_metrics",
+]
 
+COUNT_RANGES = 8  # at most this many charts of the return by entity count
 PHASES = ("environment", "inference", "update")
 
 
@@ -32,6 +40,23 @@ def episode_metrics(episodes: Sequence[Episode]) -> dict[str, float | None]:
         "episode/ended": float(len(episodes)),
     }
     return {tag: None if math.isnan(value) else value for tag, value in values.items()}
+
+
+def return_by_entities(episodes: Sequence[Episode], slots: int) -> dict[str, float]:
+    """Average returns by how many entities an episode began with, in ranges that never change.
+
+    Args:
+        episodes: Those that ended in one iteration.
+        slots: The most entities there can be.
+    """
+    width = -(-(slots + 1) // COUNT_RANGES)
+    totals: dict[int, list[float]] = {}
+    for episode in episodes:
+        totals.setdefault(episode.entities // width, []).append(episode.total)
+    return {
+        entity_count_tag(place * width, place * width + width - 1): float(np.mean(found))
+        for place, found in sorted(totals.items())
+    }
 
 
 def rollout_metrics(batch: Batch) -> dict[str, Tensor]:

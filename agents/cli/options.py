@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from entity_encoder.errors import nearest
 
-__all__ = ["Parser", "add_config_options", "config_overrides", "key_values"]
+__all__ = ["Parser", "add_config_options", "config_overrides", "key_values", "whole_number"]
 
 
 class Parser(argparse.ArgumentParser):
@@ -92,12 +92,14 @@ def _reader(hint: Any) -> Callable[[str], Any]:
         return _named(lambda text: None if text.lower() == "none" else read(text), read.__name__)
     if typing.get_origin(hint) is tuple:
         return _named(
-            lambda text: tuple(_whole(part) for part in text.split(",") if part), "widths"
+            lambda text: tuple(whole_number(part) for part in text.split(",") if part), "widths"
         )
-    return {int: _named(_whole, "whole number"), float: _named(float, "number")}.get(hint, str)
+    return {int: _named(whole_number, "whole number"), float: _named(float, "number")}.get(
+        hint, str
+    )
 
 
-def _whole(text: str) -> int:
+def whole_number(text: str) -> int:
     """Read 1000000, 1_000_000 or 1e6."""
     try:
         return int(text)

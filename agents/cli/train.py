@@ -11,7 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from entity_encoder.agents import checkpoint
 from entity_encoder.agents.cli.defaults import DEFAULT_TASK, command, find_checkpoint, new_run_dir
-from entity_encoder.agents.cli.options import add_config_options, config_overrides, key_values
+from entity_encoder.agents.cli.options import (
+    add_config_options,
+    config_overrides,
+    key_values,
+    whole_number,
+)
 from entity_encoder.agents.cli.tasks import describe_task
 from entity_encoder.agents.config import PPOConfig
 from entity_encoder.agents.presets import config_for
@@ -63,6 +68,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="episodes of the final evaluation; 0 leaves it out (default: 100)",
     )
+    for name, what in (("evaluate", "evaluations"), ("film", "films"), ("histogram", "histograms")):
+        parser.add_argument(
+            f"--{name}-every",
+            type=whole_number,
+            default=0,
+            metavar="STEPS",
+            help=f"steps between {what} in TensorBoard; 0 = none (default: 0)",
+        )
     parser.add_argument(
         "--json", action="store_true", help="print the result as JSON on standard output"
     )
@@ -71,12 +84,18 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Train, evaluate, and say what came of it."""
+    from entity_encoder.agents.callbacks import Evaluation, Film, Histograms
+
     if options.eval_episodes < 0:
         raise ValueError(f"--eval-episodes must not be negative, got {options.eval_episodes}")
+    evaluation = Evaluation(options.evaluate_every, options.eval_episodes)
     agent = _resumed(options) if options.resume else _new(options)
+    agent.callbacks += [evaluation] if options.eval_episodes else []
+    agent.callbacks += [Film(options.film_every)] if options.film_every else []
+    agent.callbacks += [Histograms(options.histogram_every)] if options.histogram_every else []
     before = agent.steps
     agent.learn()
-    result = agent.evaluate(options.eval_episodes) if options.eval_episodes else None
+    result = evaluation.result
     if os.environ.get("RANK", "0") != "0":
         return 0
     print(report(agent, result), file=sys.stderr if options.json else sys.stdout)

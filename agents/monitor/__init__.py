@@ -3,6 +3,7 @@
 from entity_encoder.agents.monitor.describe import describe_run, settings
 from entity_encoder.agents.monitor.monitor import Monitor
 from entity_encoder.agents.monitor.tags import (
+    RESULTS,
     SCALARS,
     ScalarTag,
     custom_layout,
@@ -12,6 +13,7 @@ from entity_encoder.agents.monitor.tags import (
 )
 
 __all__ = [
+    "RESULTS",
     "SCALARS",
     "Monitor",
     "ScalarTag",

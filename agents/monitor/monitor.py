@@ -16,8 +16,9 @@ from typing import Any
 
 import torch
 
+from entity_encoder.agents.monitor.describe import describe_run, settings
 from entity_encoder.agents.monitor.purge import purge_files
-from entity_encoder.agents.monitor.tags import custom_layout
+from entity_encoder.agents.monitor.tags import RESULTS, custom_layout
 from entity_encoder.agents.video import encode_gif, to_frame
 
 __all__ = ["Monitor"]
@@ -135,6 +136,17 @@ class Monitor:
 
             self._write(hparams_start(values, metrics, self.run_dir.name), step)
             self._has_hparams = True
+
+    def describe(self, config: Any, step: int = 0) -> None:
+        """Log what the run is made of: a page in the text tab, and the HPARAMS tab.
+
+        Args:
+            config: A dataclass or mapping of settings.
+            step: The step at which they came into force.
+        """
+        if self.enabled:
+            self.text("run", describe_run(config), step)
+            self.hparams(settings(config), RESULTS, step)
 
     def flush(self) -> None:
         """Put everything on the disk now, as at a checkpoint."""

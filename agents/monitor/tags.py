@@ -10,7 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-__all__ = ["SCALARS", "ScalarTag", "custom_layout", "entity_count_tag", "is_known_tag", "tag_table"]
+__all__ = [
+    "RESULTS",
+    "SCALARS",
+    "ScalarTag",
+    "custom_layout",
+    "entity_count_tag",
+    "is_known_tag",
+    "tag_table",
+]
 
 
 @dataclass(frozen=True)
@@ -119,6 +127,16 @@ SCALARS: tuple[ScalarTag, ...] = (
     ScalarTag(
         "non_finite/*", "NaN and infinite values left out of the histogram of that name", "count"
     ),
+)
+
+
+#: What the HPARAMS tab shows beside the settings of a run.
+RESULTS = (
+    "episode/return",
+    "episode/score",
+    "evaluation/return",
+    "evaluation/score",
+    "speed/steps_per_second",
 )
 
 
