@@ -15,7 +15,10 @@ from torch import Tensor, nn
 
 from entity_encoder.encoder import EntityEncoder
 
-__all__ = ["find_encoders", "never_updated", "update_statistics"]
+__all__ = ["ENOUGH_TO_BEGIN", "find_encoders", "never_updated", "update_statistics"]
+
+# Fewer first observations would make columns look constant, and those are scaled out of measure.
+ENOUGH_TO_BEGIN = 16
 
 
 def find_encoders(module: nn.Module) -> Iterator[EntityEncoder]:

@@ -10,12 +10,14 @@ from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.vec_env import VecNormalize
 
 from entity_encoder.integrations.sb3.normalise import check_left_alone
-from entity_encoder.integrations.statistics import find_encoders, never_updated, update_statistics
+from entity_encoder.integrations.statistics import (
+    ENOUGH_TO_BEGIN,
+    find_encoders,
+    never_updated,
+    update_statistics,
+)
 
 __all__ = ["NormalisationCallback"]
-
-# A few first observations would look constant, and constant columns are scaled out of all measure.
-ENOUGH = 16
 
 
 class NormalisationCallback(BaseCallback):
@@ -42,7 +44,7 @@ class NormalisationCallback(BaseCallback):
             if isinstance(wrapper, VecNormalize) and wrapper.norm_obs:
                 check_left_alone(encoder.schema, wrapper.norm_obs_keys or [])
         self._seen = []
-        if never_updated(self.model.policy) and self.training_env.num_envs >= ENOUGH:
+        if never_updated(self.model.policy) and self.training_env.num_envs >= ENOUGH_TO_BEGIN:
             self._see(self.model._last_obs)
             self._update()
 
