@@ -10,12 +10,15 @@ from gymnasium.vector import AutoresetMode
 from torch import Tensor
 
 from entity_encoder.agents.environments import Environments
+from entity_encoder.agents.machine import using_threads
 from entity_encoder.agents.policy import EntityPolicy
 from entity_encoder.agents.rollout import Rollout
 from entity_encoder.observation import as_mask
 from entity_encoder.schema import EntitySchema
 
 __all__ = ["Collector", "Timing", "count_entities"]
+
+MANY_ENTITIES = 2048  # below about a thousand, two threads are no faster than one
 
 
 @dataclass
@@ -36,9 +39,9 @@ class Collector:
         generator: Source of the randomness of actions, on the training device.
 
     Attributes:
-        rollout: The memory, overwritten by every call of `collect`.
         state: (E, H) memory of a recurrent policy, or None.
         timing: Of the last rollout.
+        threads: Threads of torch that may share the inference of one step.
     """
 
     def __init__(
@@ -50,15 +53,21 @@ class Collector:
         self.generator = generator
         self.state = policy.initial_state(envs.num_envs)
         self.timing = Timing()
+        self.threads = 1
         self._rollout: Rollout | None = None
 
-    @torch.no_grad()
     def collect(self) -> Rollout:
         """Take `steps` steps, then value what lies beyond the end of each piece of episode.
 
         Raises:
             ValueError: When an observation, a reward or an action does not fit, naming the step.
         """
+        entities = count_entities(self.policy.schema, self.envs.observation)
+        many = self.threads > 1 and int(entities.sum()) >= MANY_ENTITIES
+        with torch.no_grad(), using_threads(self.threads if many else 1):
+            return self._collect()
+
+    def _collect(self) -> Rollout:
         self.timing = Timing()
         resets_take_a_step = self.envs.mode is AutoresetMode.NEXT_STEP
         for t in range(self.steps):

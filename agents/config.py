@@ -33,7 +33,7 @@ class PPOConfig:
     total_steps: int = _setting(1_000_000, "environment steps to learn from in the whole run")
     seed: int = _setting(1, "seed of weights, actions, shuffling and environments")
     device: str = _setting("auto", "where the policy learns: auto, cpu, cuda, cuda:1, ...")
-    threads: int = _setting(0, "CPU threads for learning; 0 chooses and says why")
+    threads: int = _setting(0, "chunks that a CPU computes at once; 0 chooses and says why")
     checkpoint_every: int = _setting(
         10, "iterations between checkpoints; 0 writes one only at the end"
     )

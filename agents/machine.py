@@ -49,7 +49,9 @@ def available_cores(quota: Path = Path("/sys/fs/cgroup/cpu.max")) -> int:
 def choose_threads(
     requested: int, *, device: torch.device, workers: int = 0, ranks: int = 1
 ) -> tuple[int, str]:
-    """Choose the number of threads.
+    """Choose how many threads share the chunks of a minibatch.
+
+    Torch itself gets one thread for each of them: its operations here are too small to be shared.
 
     Args:
         requested: 0 to choose, otherwise the answer.
@@ -66,7 +68,7 @@ def choose_threads(
     if "OMP_NUM_THREADS" in os.environ:
         return torch.get_num_threads(), "OMP_NUM_THREADS is set"
     if device.type != "cpu":
-        return 1, f"the policy learns on {device}"
+        return 1, f"the policy learns on {device.type}"
     if ranks > 1:
         return max(1, cores // ranks), f"{ranks} processes share {cores} cores"
     if workers >= cores:

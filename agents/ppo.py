@@ -14,6 +14,7 @@ import torch
 from gymnasium.vector import VectorEnv
 
 from entity_encoder.agents import checkpoint
+from entity_encoder.agents.accumulation import ChunkRunner
 from entity_encoder.agents.collect import Collector
 from entity_encoder.agents.config import PPOConfig
 from entity_encoder.agents.distributed import Ranks
@@ -142,10 +143,12 @@ class PPO:
             workers=self.config.workers,
             ranks=self.ranks.size,
         )
+        self.updater.run_chunks = ChunkRunner(threads)
+        self.collector.threads = threads
         snapshot = capture(self)
-        with self._monitor() as monitor, self._progress() as progress, using_threads(threads):
+        with self._monitor() as monitor, self._progress() as progress, using_threads(1):
             self.monitor = monitor
-            for line in (*self._choices(), f"CPU threads: {threads} ({reason})"):
+            for line in (*self._choices(), f"threads: {threads} ({reason})"):
                 progress.note(line)
             try:
                 with interruptible():

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from entity_encoder.agents.accumulation import ChunkRunner, Gradient, Piece
 from entity_encoder.agents.advantages import moments, normalise_advantages
 from entity_encoder.agents.config import PPOConfig
 from entity_encoder.agents.distributed import Ranks
@@ -51,6 +52,7 @@ class Updater:
         config: Settings; the fields of the update are read.
         generator: Source of the shuffling, on the training device.
         ranks: The processes that learn together.
+        threads: How many chunks of a minibatch are computed at once, on a CPU.
     """
 
     def __init__(
@@ -60,6 +62,8 @@ class Updater:
         config: PPOConfig,
         generator: torch.Generator,
         ranks: Ranks | None = None,
+        *,
+        threads: int = 1,
     ) -> None:
         self.policy = policy
         self.optimiser = optimiser
@@ -67,6 +71,7 @@ class Updater:
         self.generator = generator
         self.ranks = Ranks() if ranks is None else ranks
         self.parameters = [p for p in policy.parameters() if p.requires_grad]
+        self.run_chunks = ChunkRunner(threads)
 
     def update(self, batch: Batch, coefficients: Coefficients) -> dict[str, Tensor | float]:
         """Make all passes over a batch.
@@ -126,14 +131,17 @@ class Updater:
         used = batch.advantage[rows[batch.valid[rows]] if batch.recurrent else rows]
         total = self.ranks.total(moments(used))
         samples = total[0].clamp(min=1).float()
-        self.optimiser.zero_grad(set_to_none=True)
         sums = torch.zeros(len(SUMS), device=rows.device)
         error = torch.zeros((), device=rows.device)
-        for piece in self._chunks(batch, minibatch):
-            loss, terms, largest = self._loss(batch, piece, total, coefficients)
-            (loss / samples).backward()
-            sums += terms
-            error = torch.maximum(error, largest)
+        gradient = Gradient(self.parameters)
+        for piece in self.run_chunks(
+            lambda units: self._differentiate(batch, units, total, samples, coefficients),
+            self._chunks(batch, minibatch),
+        ):
+            gradient.add(piece.gradients)
+            sums += piece.sums
+            error = torch.maximum(error, piece.log_ratio)
+        gradient.store()
         self.ranks.sum_gradients(self.parameters)
         sums = self.ranks.total(sums) / samples
         norm = nn.utils.clip_grad_norm_(self.parameters, self.config.max_grad_norm)
@@ -151,6 +159,19 @@ class Updater:
         count = batch.count.view(batch.shape).sum(0) if batch.recurrent else batch.count
         pieces = chunks_by_size(count.index_select(0, minibatch), self.config.chunk_entities)
         return [minibatch.index_select(0, piece) for piece in pieces]
+
+    def _differentiate(
+        self,
+        batch: Batch,
+        units: Tensor,
+        total: Tensor,
+        samples: Tensor,
+        coefficients: Coefficients,
+    ) -> Piece:
+        """Return a chunk's part of the gradient; nothing shared is written, see `ChunkRunner`."""
+        loss, sums, log_ratio = self._loss(batch, units, total, coefficients)
+        gradients = torch.autograd.grad(loss / samples, self.parameters, allow_unused=True)
+        return Piece(gradients, sums, log_ratio)
 
     def _loss(
         self, batch: Batch, units: Tensor, total: Tensor, coefficients: Coefficients

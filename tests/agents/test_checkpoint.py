@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from entity_encoder.agents import checkpoint
 from entity_encoder.agents.checkpoint import (
@@ -67,7 +68,7 @@ def test_killed_at_any_moment_the_folder_opens(
 
     monkeypatch.setattr(os, "fsync", dying(os.fsync))
     monkeypatch.setattr(os, "replace", dying(os.replace))
-    monkeypatch.setattr(checkpoint, "save_file", dying(checkpoint.save_file))
+    monkeypatch.setattr(checkpoint, "save_file", dying(save_file))
     with pytest.raises(KilledError):
         write(tmp_path / "c", 2)
     monkeypatch.undo()

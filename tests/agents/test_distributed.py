@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
+from torch.multiprocessing.spawn import spawn
 
 from entity_encoder.agents.distributed import Ranks
 from entity_encoder.agents.rollout import Batch
@@ -75,7 +75,7 @@ def work(rank: int, folder: str) -> None:
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     folder: Path = tmp_path_factory.mktemp("ranks")
-    mp.spawn(work, (str(folder),), nprocs=2)
+    spawn(work, (str(folder),), nprocs=2)
     return [torch.load(folder / f"{rank}.pt") for rank in range(2)]
 
 

@@ -37,7 +37,7 @@ def test_episodes_are_put_together_over_several_rollouts() -> None:
 
 
 def test_entities_are_those_of_the_first_observation_and_scores_come_along() -> None:
-    done, envs = rollout(counters([3, 2], "SAME_STEP"), 6)
+    done, _ = rollout(counters([3, 2], "SAME_STEP"), 6)
     count = torch.arange(12).view(6, 2)  # pretend that entities come and go
     episodes = EpisodeLog(2).update(done, count)
     assert [e.entities for e in episodes] == [1, 0, 5, 6, 9]

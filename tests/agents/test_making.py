@@ -22,7 +22,7 @@ def test_our_tasks_come_as_tensors_and_waste_no_step_on_resets() -> None:
 
 
 def test_other_ids_are_made_one_by_one() -> None:
-    gymnasium.register("MakingTest/Toy-v0", entry_point=Toy)
+    gymnasium.register("MakingTest/Toy-v0", entry_point="tests.cases.toys:Toy")
     try:
         env = make_environments("MakingTest/Toy-v0", num_envs=3, env_kwargs={"pad_value": 7.0})
         assert isinstance(env, FactoryVectorEnv)

@@ -82,7 +82,7 @@ def test_the_update_computes_what_the_rollout_did_in_any_batch(
 def test_the_first_policy_is_nearly_uniform_and_the_first_value_is_not_zero() -> None:
     p = policy(spaces.Discrete(4))
     output = p(observations(11))
-    assert float((output.distribution.probs - 0.25).abs().max()) < 0.02  # type: ignore[attr-defined]
+    assert float((output.distribution.probs - 0.25).abs().max()) < 0.02
     assert float(output.value.abs().max()) > 0.05
 
 
@@ -123,7 +123,7 @@ def test_critic_only_features_reach_the_value_alone() -> None:
     observation = observations(5)
     changed = dict(observation, rock=observation["rock"] + 1, wind=-observation["wind"])
     before, after = p(observation), p(changed)
-    assert torch.equal(before.distribution.log_probs, after.distribution.log_probs)  # type: ignore[attr-defined]
+    assert torch.equal(before.distribution.log_probs, after.distribution.log_probs)
     assert not torch.allclose(before.value, after.value)
 
 
@@ -140,7 +140,7 @@ def test_a_recurrent_policy_in_sequence_equals_it_step_by_step(options: dict[str
         output = p(one, state=state, begins=begins[t])
         state = output.state
         assert torch.equal(output.value, whole.value[t])
-        assert torch.equal(output.distribution.log_probs, whole.distribution.log_probs[t])  # type: ignore[attr-defined]
+        assert torch.equal(output.distribution.log_probs, whole.distribution.log_probs[t])
     assert state is not None
     assert whole.state is not None
     assert torch.equal(state, whole.state)

@@ -30,7 +30,7 @@ def test_full_batches_of_final_observations_give_the_same_rows() -> None:
     # Where counting would wait for the device, all E final observations are kept.
     from entity_encoder.agents.environments import Final
 
-    done, envs = rollout(counters([3, 2], "SAME_STEP", truncates=True), 6)
+    done, _ = rollout(counters([3, 2], "SAME_STEP", truncates=True), 6)
     index, observation, _ = done.finals()
     other, _ = rollout(counters([3, 2], "SAME_STEP", truncates=True), 6)
     kept = other._finals
