@@ -157,7 +157,7 @@ def _padded_self(
     slots = qkv.new_zeros(mask.numel(), qkv.shape[-1]).index_copy_(0, index, real)
     q, k, v = (_heads(p, n_heads) for p in slots.unflatten(0, mask.shape).chunk(3, dim=-1))
     keep = mask[:, None, None, :]  # (S, 1, 1, n)
-    if isinstance(bias, list):
+    if isinstance(bias, list) and bias:
         keep = _padded_bias(bias, keep)
     out = _join_heads(pinned_sdpa(q, k, v, keep, dropout))  # (S, n, H * d)
     return layout.pad(out.flatten(0, 1).index_select(0, index))

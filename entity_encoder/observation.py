@@ -191,7 +191,7 @@ def _check_finite(group: EntityGroup, table: Tensor, mask: Tensor, lead: tuple[i
     if not table.numel():
         return
     # One sum decides the common case; it can also overflow, which the second look clears.
-    if not math.isfinite(float(torch.where(mask[..., None], table, 0.0).sum())):
+    if not math.isfinite(float(torch.where(mask[..., None], table.detach(), 0.0).sum())):
         bad = ~torch.isfinite(table).all(-1) & mask
         _refuse_non_finite(group, table, bad, lead)
     for name, count in group.categories:

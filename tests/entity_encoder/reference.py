@@ -319,7 +319,7 @@ def encode(
     extra: dict[str, Any] = {"ego": is_ego, "places": places}
     if o["position_encoding"] == "rotary":
         extra["rotary"] = True
-    elif o["position_encoding"] == "bias":
+    elif o["position_encoding"] == "bias" and o["n_layers"]:
         extra["biases"] = pair_bias(w.at("relative_bias"), places, o["n_layers"], o["n_heads"])
     if rows:
         keys = ("n_layers", "n_heads", "norm", "activation", "core")

@@ -17,7 +17,7 @@ from entity_encoder.encoding import EntityEncoding
 Observation = dict[str, Any]
 
 CPU_STRATEGIES = ("groups", "fast", "padded", "dense")
-CUDA_STRATEGIES = (*CPU_STRATEGIES, "varlen") if torch.cuda.is_available() else CPU_STRATEGIES
+STRATEGIES = (*CPU_STRATEGIES, "varlen") if torch.cuda.is_available() else CPU_STRATEGIES
 POOLINGS = ("mean", "max", "sum", "attention", "class", "ego")
 CORES = ("attention", "induced", "latent", "ego", "pool")
 POSITIONS = ("none", "rotary", "bias")
@@ -28,7 +28,7 @@ WIDTHS = ((12, 2), (14, 2), (24, 3), (32, 4))  # (d_model, n_heads), head widths
 UNIT, ORE, BEACON, SELF = "unit", "ore", "beacon", "self"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Scene:
     """A batch of observations, and what it means.
 
@@ -43,6 +43,11 @@ class Scene:
     observation: Observation
     options: dict[str, Any]
     seed: int
+
+    def __repr__(self) -> str:
+        """Leave out the numbers: `fill` makes them again."""
+        shapes = {key: array.shape for key, array in self.observation.items()}
+        return f"Scene({self.schema}, {shapes}, {self.options}, seed={self.seed})"
 
     @property
     def batch(self) -> int:
@@ -198,10 +203,10 @@ def every_option() -> Iterator[dict[str, Any]]:
 
 
 @st.composite
-def schemas(draw: st.DrawFn) -> EntitySchema:
+def schemas(draw: st.DrawFn, *, max_slots: int = 7) -> EntitySchema:
     """One to four groups: units with positions, ores, featureless beacons, an ego entity."""
     kinds = draw(st.sets(st.sampled_from([UNIT, ORE, BEACON, SELF]), min_size=1))
-    slots = st.integers(0, 7)
+    slots = st.integers(0, max_slots)
     groups = []
     if SELF in kinds:
         groups.append(
@@ -289,10 +294,14 @@ def encoder_options(draw: st.DrawFn, schema: EntitySchema) -> dict[str, Any]:
 
 
 @st.composite
-def scenes(draw: st.DrawFn, *, max_batch: int = 5) -> Scene:
+def scenes(
+    draw: st.DrawFn, *, min_batch: int = 0, max_batch: int = 5, max_slots: int | None = None
+) -> Scene:
     """A schema, a batch of observations (empty ones among them) and an encoder for both."""
-    schema = draw(schemas())
-    batch = draw(st.integers(0, max_batch))
+    if max_slots is None:
+        max_slots = draw(st.sampled_from([7, 7, 37]))
+    schema = draw(schemas(max_slots=max_slots))
+    batch = draw(st.integers(min_batch, max_batch))
     density = draw(st.sampled_from([0.0, 0.3, 0.6, 1.0]))
     seed = draw(st.integers(0, 2**20))
     observation = fill(schema, batch, seed=seed, density=density)
