@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
 from typing import Any
 
 import torch
@@ -87,8 +89,9 @@ class Composite:
         if key not in self.conditions:
             return log_p
         decider, choices = self.conditions[key]
-        wanted = torch.as_tensor(choices, device=log_p.device)
-        return torch.where(torch.isin(action[decider], wanted), log_p, 0.0)
+        # One comparison each: a list of choices would have to be copied to the device.
+        matters = reduce(operator.or_, (action[decider] == choice for choice in choices))
+        return torch.where(matters, log_p, 0.0)
 
     def entropy(self) -> Tensor:
         """Return the joint entropy: (...).
@@ -103,8 +106,8 @@ class Composite:
             return entropy
         decider, choices = self.conditions[key]
         part = self.parts[decider]
-        columns = [int(choice) - int(part.start) for choice in choices]
-        return entropy * part.probs[..., columns].sum(-1)
+        likely = [part.probs[..., int(choice) - int(part.start)] for choice in choices]
+        return entropy * sum(likely[1:], start=likely[0])
 
     def _total(self, term: Callable[[Any], Tensor]) -> Tensor:
         first, *rest = (term(key) for key in self.parts)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
+from functools import reduce
 from typing import Any, cast
 
 from gymnasium import spaces
@@ -66,6 +68,6 @@ def _may_matter(
     """Where the deciding part may legally take one of `choices`: (...) bool, None = everywhere."""
     if decider.mask is None:
         return active
-    columns = [int(choice) - int(decider.start) for choice in choices]
-    possible = decider.mask[..., columns].any(-1).expand(decider.shape)
+    legal = (decider.mask[..., int(choice) - int(decider.start)] for choice in choices)
+    possible = reduce(operator.or_, legal).expand(decider.shape)
     return possible if active is None else possible & active
