@@ -91,7 +91,7 @@ def _describe(distribution: Any, suffix: str = "") -> dict[str, Tensor]:
 def example_observation(
     function: PolicyFunction, *, batch: int, slots: Mapping[str, int] | None = None
 ) -> dict[str, Tensor]:
-    """Make an observation in which every slot is taken and every action legal.
+    """Make an observation with one entity of each group, and every action legal.
 
     Args:
         function: The policy.
@@ -105,9 +105,10 @@ def example_observation(
         table = torch.zeros(batch, slots[group.name], len(group.features))
         if group.mask_key is None:
             assert group.presence is not None
-            table[..., group.features.index(group.presence)] = 1.0
+            table[:, :1, group.features.index(group.presence)] = 1.0
         else:
-            found[group.mask_key] = torch.ones(table.shape[:2], dtype=torch.bool)
+            found[group.mask_key] = torch.zeros(table.shape[:2], dtype=torch.bool)
+            found[group.mask_key][:, :1] = True  # one: no frame can have two egos
         found[group.name] = table
     for item in schema.globals:
         found[item.name] = torch.zeros(batch, item.size)

@@ -244,7 +244,7 @@ def test_every_option_can_be_exported(options: dict[str, Any], tmp_path: Path) -
         compare(dict(zip(names, session.run(names, arrays), strict=True)), expected)
 
 
-def test_examples_fill_every_slot_and_allow_every_action() -> None:
+def test_examples_hold_one_entity_of_each_group() -> None:
     space = spaces.Dict(car=spaces.Box(-1, 1, (3, 5)), other=spaces.Box(-1, 1, (2,)))
     schema = EntitySchema.from_space(space, presence={"car": "f0"})
     function = PolicyFunction(
@@ -256,7 +256,7 @@ def test_examples_fill_every_slot_and_allow_every_action() -> None:
         "car": (2, 3, 5),
         "other": (2, 2),
     }
-    assert function.encoder(example).mask.all()
+    assert function.encoder(example).mask.sum(-1).tolist() == [1, 1]
 
 
 def test_the_critic_may_see_more_and_have_its_own_encoder() -> None:
