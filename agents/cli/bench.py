@@ -30,7 +30,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--iterations", type=int, default=3, help="measured ones, after one to warm up (default: 3)"
     )
     parser.add_argument("--device", default="auto", help="default: auto")
-    parser.add_argument("--threads", type=int, default=0, help="CPU threads; 0 chooses")
+    parser.add_argument("--threads", type=int, default=0, help="of a CPU; 0 chooses")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
@@ -52,7 +52,7 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(found))
         return 0
-    print(f"{options.env} on {found['device']}, {found['threads']} CPU threads")
+    print(f"{options.env} on {found['device']}, {found['num_envs']} environments")
     print(f"  {found['steps_per_second']:>12,.0f} environment steps per second")
     print(f"  {found['steps_per_cpu_second']:>12,.0f} per second of CPU time")
     print(f"  {found['entities_per_second']:>12,.0f} entities per second")
@@ -82,14 +82,10 @@ def measure(
     config = PPOConfig(**settings, total_steps=rollout * (iterations + 1))
     times: list[tuple[float, float]] = []
     rows: list[dict[str, float]] = []
-    threads: list[int] = []
 
     def note(_: PPO, metrics: Any) -> None:
-        import torch
-
         times.append((time.perf_counter(), time.process_time()))
         rows.append(dict(metrics))
-        threads.append(torch.get_num_threads())
 
     agent = PPO(env, config, env_kwargs=env_kwargs, callbacks=[note], progress=False)
     before = agent.steps
@@ -101,7 +97,6 @@ def measure(
     return {
         "env": env,
         "device": str(agent.device),
-        "threads": threads[-1],
         "num_envs": agent.envs.num_envs,
         "iterations": iterations,
         "steps_per_second": steps / wall,

@@ -42,6 +42,7 @@ defaults below; a resumed run keeps its own. ENTITY_ENCODER_TRACEBACK=1 shows wh
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
+    parser.usage = "entity-encoder train [ENV] [--resume [RUN_DIR]] [options]"
     parser.add_argument(
         "env", nargs="?", help=f"environment id; entity-encoder envs lists them ({DEFAULT_TASK})"
     )
@@ -106,18 +107,18 @@ def run(options: argparse.Namespace) -> int:
 
 def report(agent: PPO, result: EvaluationResult | None) -> str:
     """Write the last lines of a training: what was reached, and what to do next."""
-    lines = ["", f"{_name(agent)}: trained for {agent.steps:,} steps"]
+    speed = agent.steps / agent.seconds if agent.seconds else 0.0
+    took = f"{format_seconds(agent.seconds)}, {speed:,.0f} steps/s"
+    lines = ["", f"{_name(agent)}: trained for {agent.steps:,} steps ({took})"]
+    references = _references(agent)
     if result is not None:
         lines.append(f"  return       {result.returns} over {len(result.episodes)} episodes")
-    references = _references(agent)
-    if result is not None and references is not None:
+    if references is not None:
         low, high = references
-        lines.append(f"  references   random {low:g}, scripted {high:g}")
-        lines.append(
-            f"  reached      {_reached(result, references):.1%} of the way from random to scripted"
-        )
-    speed = agent.steps / agent.seconds if agent.seconds else 0.0
-    lines.append(f"  time         {format_seconds(agent.seconds)}, {speed:,.0f} steps/s")
+        lines.append(f"  reference    {high:g} by the scripted policy, {low:g} by random actions")
+        if result is not None:
+            score = _reached(result, references)
+            lines.append(f"  score        {score:.1%} of the way from random to scripted")
     if agent.run_dir is not None:
         say, run_dir = command(), agent.run_dir
         longer = 2 * agent.config.total_steps

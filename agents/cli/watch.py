@@ -28,8 +28,8 @@ def run(options: argparse.Namespace) -> int:
     from entity_encoder.agents.watch import TensorBoard
 
     with TensorBoard(options.run_dir, port=options.port, host=options.host) as board:
-        print(f"TensorBoard on {options.run_dir}: {board.url}   (Ctrl-C stops it)", flush=True)
         try:
+            print(f"TensorBoard on {options.run_dir}: {board.url}   (Ctrl-C stops it)", flush=True)
             board.wait()
         except KeyboardInterrupt:
             print("stopped")
