@@ -19,7 +19,7 @@ from entity_encoder.agents.recording import make_visible, record
 if TYPE_CHECKING:
     from entity_encoder.agents.ppo import PPO
 
-__all__ = ["Evaluation", "Film", "Histograms", "evaluation_metrics"]
+__all__ = ["Evaluation", "Film", "Histograms", "evaluation_metrics", "film"]
 
 logger = logging.getLogger(__name__)
 

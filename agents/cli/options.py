@@ -34,7 +34,7 @@ class Parser(argparse.ArgumentParser):
             self.error(f"unknown argument {unknown[0]!r}{nearest(unknown[0], options)}")
 
 
-def add_config_options(parser: argparse.ArgumentParser, config: Any) -> None:
+def add_config_options(parser: argparse._ActionsContainer, config: Any) -> None:
     """Add one option for each field of a dataclass, with the help text in its metadata.
 
     Options that are not given leave no attribute, so that presets and checkpoints keep theirs.

@@ -86,5 +86,5 @@ def test_a_port_has_a_range(tmp_path: Path) -> None:
 def test_what_tensorboard_says_when_it_fails_is_passed_on(tmp_path: Path) -> None:
     with Monitor(tmp_path) as monitor:
         monitor.scalar("a", 1.0, 1)
-    with pytest.raises(OSError, match="TensorBoard did not start: .+"):
+    with pytest.raises(OSError, match=r"TensorBoard did not start: .+"):
         TensorBoard(tmp_path, host="no.such.host.invalid")

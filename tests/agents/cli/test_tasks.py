@@ -75,7 +75,7 @@ class Foreign(gymnasium.Env[Any, Any]):
 
 
 def test_an_environment_of_somebody_else_is_described_too() -> None:
-    gymnasium.register("Foreign/Bees-v0", Foreign)
+    gymnasium.register("Foreign/Bees-v0", lambda **_: Foreign())
     try:
         task = describe_task("Foreign/Bees-v0")
         page = task_page("Foreign/Bees-v0")
@@ -102,7 +102,7 @@ def test_a_fault_of_the_environment_is_not_taken_for_a_wrong_option() -> None:
         def __init__(self) -> None:
             raise TypeError("two plus")
 
-    gymnasium.register("Foreign/Broken-v0", Broken)
+    gymnasium.register("Foreign/Broken-v0", lambda **_: Broken())
     try:
         with pytest.raises(TypeError, match="two plus"):
             describe_task("Foreign/Broken-v0")
