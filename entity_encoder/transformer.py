@@ -159,8 +159,8 @@ class Block(nn.Module):
     @staticmethod
     def _add(x: Tensor, branch: Tensor) -> Tensor:
         """Add a branch to the residual; without gradients into the branch's own memory."""
-        if torch.is_grad_enabled() or branch.dtype != x.dtype:
-            return x + branch
+        if torch.is_grad_enabled() or branch.dtype != x.dtype or not branch.is_contiguous():
+            return x + branch  # a branch may be one row seen many times
         return branch.add_(x)
 
     def forward(self, x: Tensor, layout: Layout, context: Context) -> Tensor:
@@ -299,6 +299,7 @@ class EntityTransformer(nn.Module):
                 "core='ego' must know the ego entity, got a plain transformer; "
                 "use EntityEncoder(..., core='ego')"
             )
+        require_at_least(1, d_model=d_model)
         self.input_dim = input_dim
         self.attention = choose_strategy(attention)
         self.chunk_rows = chunk_rows
