@@ -55,10 +55,18 @@ def gae(
     return advantages
 
 
-def moments(x: Tensor) -> Tensor:
-    """Return count, sum and sum of squares, (3,) float64: what ranks can add up."""
+def moments(x: Tensor, keep: Tensor | None = None) -> Tensor:
+    """Return count, sum and sum of squares, (3,) float64: what ranks can add up.
+
+    Args:
+        x: (n,).
+        keep: (n,) bool, which of them count; None: all.
+    """
     x = x.double()
-    count = torch.tensor(float(x.numel()), dtype=torch.float64, device=x.device)
+    if keep is None:
+        count = x.new_full((), x.numel())
+    else:
+        x, count = torch.where(keep, x, 0.0), keep.sum().double()
     return torch.stack([count, x.sum(), x.square().sum()])
 
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from gymnasium.vector import AutoresetMode
 from torch import Tensor
 
+from entity_encoder.agents.cuda_graphs import Captured
 from entity_encoder.agents.environments import Environments
 from entity_encoder.agents.machine import using_threads
-from entity_encoder.agents.policy import EntityPolicy
+from entity_encoder.agents.policy import Choice, EntityPolicy
 from entity_encoder.agents.rollout import Rollout
 from entity_encoder.observation import as_mask
 from entity_encoder.schema import EntitySchema
@@ -37,6 +41,8 @@ class Collector:
         envs: The environments, reset.
         steps: Steps of every environment per rollout.
         generator: Source of the randomness of actions, on the training device.
+        captured: Whether choosing actions is replayed as a CUDA graph, see `Captured`.
+        precision: Returns the context in which the policy computes.
 
     Attributes:
         state: (E, H) memory of a recurrent policy, or None.
@@ -45,7 +51,14 @@ class Collector:
     """
 
     def __init__(
-        self, policy: EntityPolicy, envs: Environments, steps: int, generator: torch.Generator
+        self,
+        policy: EntityPolicy,
+        envs: Environments,
+        steps: int,
+        generator: torch.Generator,
+        *,
+        captured: bool = False,
+        precision: Callable[[], AbstractContextManager[Any]] = nullcontext,
     ) -> None:
         self.policy = policy
         self.envs = envs
@@ -54,6 +67,8 @@ class Collector:
         self.state = policy.initial_state(envs.num_envs)
         self.timing = Timing()
         self.threads = 1
+        self.precision = precision
+        self._captured = Captured(self._choose, generators=[generator]) if captured else None
         self._rollout: Rollout | None = None
 
     def collect(self) -> Rollout:
@@ -64,22 +79,19 @@ class Collector:
         """
         entities = count_entities(self.policy.schema, self.envs.observation)
         many = self.threads > 1 and int(entities.sum()) >= MANY_ENTITIES
-        with torch.no_grad(), using_threads(self.threads if many else 1):
+        with (
+            torch.no_grad(),
+            self.policy.trusting(),
+            using_threads(self.threads if many else 1),
+        ):
             return self._collect()
 
     def _collect(self) -> Rollout:
         self.timing = Timing()
-        resets_take_a_step = self.envs.mode is AutoresetMode.NEXT_STEP
         for t in range(self.steps):
             start = time.perf_counter()
             try:
-                choice = self.policy.act(
-                    self.envs.observation,
-                    state=self.state,
-                    begins=self.envs.begins,
-                    active=~self.envs.ended if resets_take_a_step else None,
-                    generator=self.generator,
-                )
+                choice = self._act()
             except ValueError as error:
                 raise ValueError(f"in step {t} of the rollout: {error}") from error
             if self._rollout is None:
@@ -103,6 +115,25 @@ class Collector:
         self.timing.inference += time.perf_counter() - start
         return self._rollout
 
+    def _act(self) -> Choice:
+        """Let the policy choose an action everywhere."""
+        inputs: dict[str, Any] = {
+            "observation": self.envs.observation,
+            "begins": self.envs.begins,
+        }
+        if self.envs.mode is AutoresetMode.NEXT_STEP:  # some rows may only reset
+            inputs["active"] = ~self.envs.ended
+        if self.state is not None:
+            inputs["state"] = self.state
+        outputs = self._choose(inputs) if self._captured is None else self._captured(inputs)
+        return Choice(**{"state": None, **outputs})
+
+    def _choose(self, inputs: dict[str, Any]) -> dict[str, Any]:
+        with self.precision():
+            choice = self.policy.act(**inputs, generator=self.generator)
+        names = ("action", "env_action", "log_prob", "value", "state")
+        return {name: x for name in names if (x := getattr(choice, name)) is not None}
+
     def _bootstrap(self, rollout: Rollout) -> None:
         """Value all final and last observations in one pass."""
         index, observation, state = rollout.finals()
@@ -110,7 +141,9 @@ class Collector:
         if state is not None:
             begins = torch.zeros(len(index), dtype=torch.bool, device=index.device)
             begins[: self.envs.num_envs] = self.envs.begins
-        rollout.bootstrap(index, self.policy.value(observation, state=state, begins=begins))
+        with self.precision():
+            values = self.policy.value(observation, state=state, begins=begins)
+        rollout.bootstrap(index, values)
 
 
 def count_entities(schema: EntitySchema, observation: dict[str, Tensor]) -> Tensor:

@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import torch
 
-__all__ = ["available_cores", "choose_device", "choose_threads", "using_threads"]
+from entity_encoder.agents.config import PPOConfig
+
+__all__ = [
+    "available_cores",
+    "check_accelerator",
+    "choose_device",
+    "choose_threads",
+    "computing",
+    "using_threads",
+]
 
 MAX_THREADS = 8  # these networks are small: more threads wait for each other
 
@@ -74,6 +84,39 @@ def choose_threads(
     if workers >= cores:
         return 1, f"{workers} workers share {cores} cores"
     return min(cores, MAX_THREADS), f"{cores} cores"
+
+
+def check_accelerator(config: PPOConfig, device: torch.device) -> None:
+    """Refuse what only an accelerator gains from.
+
+    Raises:
+        ValueError: Naming the setting and the reason.
+    """
+    reasons = {
+        "bfloat16": "it is several times slower on a CPU",
+        "compile": "on a CPU it takes minutes and gains nothing",
+        "cuda_graphs": "only CUDA has graphs",
+    }
+    for name, reason in reasons.items():
+        if getattr(config, name) and device.type != "cuda":
+            raise ValueError(f"{name} must be off on {device.type}, got True: {reason}")
+    if config.cuda_graphs and int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise ValueError("cuda_graphs must be off with several processes, got True")
+
+
+def computing(
+    device: torch.device, *, bfloat16: bool
+) -> Callable[[], contextlib.AbstractContextManager[Any]]:
+    """Return what makes the context in which a policy computes.
+
+    Args:
+        device: Where.
+        bfloat16: Whether matrix products are rounded to bfloat16.
+    """
+    if not bfloat16:
+        return contextlib.nullcontext
+    # Without the cache of cast weights: a captured graph would go on reading old ones.
+    return lambda: torch.autocast(device.type, torch.bfloat16, cache_enabled=False)
 
 
 @contextlib.contextmanager

@@ -15,6 +15,7 @@ from gymnasium.vector import VectorEnv
 
 from entity_encoder.agents import checkpoint
 from entity_encoder.agents.accumulation import ChunkRunner
+from entity_encoder.agents.announcing import choices, log, open_monitor
 from entity_encoder.agents.collect import Collector
 from entity_encoder.agents.config import PPOConfig
 from entity_encoder.agents.distributed import Ranks
@@ -22,17 +23,25 @@ from entity_encoder.agents.environments import Environments
 from entity_encoder.agents.episodes import EpisodeLog
 from entity_encoder.agents.evaluate import EvaluationResult, evaluate
 from entity_encoder.agents.interruption import interruptible
-from entity_encoder.agents.iteration import Iteration, iterate, update_statistics
-from entity_encoder.agents.machine import choose_device, choose_threads, using_threads
+from entity_encoder.agents.iteration import iterate, update_statistics
+from entity_encoder.agents.machine import (
+    check_accelerator,
+    choose_device,
+    choose_threads,
+    computing,
+    using_threads,
+)
 from entity_encoder.agents.making import make_environments
-from entity_encoder.agents.monitor import Monitor, is_known_tag
+from entity_encoder.agents.monitor import Monitor
+from entity_encoder.agents.objective import Coefficients
+from entity_encoder.agents.optimiser import make_optimiser
 from entity_encoder.agents.policy import EntityPolicy
 from entity_encoder.agents.progress import Progress
 from entity_encoder.agents.saved import check_same_schema, make_policy
 from entity_encoder.agents.scaling import RewardScale
 from entity_encoder.agents.schedules import scheduled
 from entity_encoder.agents.snapshot import Snapshot, capture, restore
-from entity_encoder.agents.update import Coefficients, Updater
+from entity_encoder.agents.update import Updater
 from entity_encoder.schema import EntitySchema
 
 __all__ = ["PPO", "Callback"]
@@ -60,6 +69,7 @@ class PPO:
         policy: The policy that learns.
         steps: Environment steps learned from so far.
         monitor: The TensorBoard log, open while `learn` runs.
+        notes: What could not be continued exactly after `load`, in words.
 
     Raises:
         ValueError: For settings, spaces and environments that do not fit together.
@@ -83,6 +93,7 @@ class PPO:
     ) -> None:
         config = PPOConfig() if config is None else config
         self.device = choose_device(config.device)
+        check_accelerator(config, self.device)
         self.ranks = Ranks.join(self.device)
         vector = make_environments(
             env,
@@ -100,22 +111,38 @@ class PPO:
         self.policy: EntityPolicy = make_policy(
             self.envs.schema, self.envs.action_space, self.config
         ).to(self.device)
-        self.optimiser = torch.optim.Adam(
+        if self.config.compile:
+            for encoder in self.policy.encoders:
+                encoder.compile()
+        captured = self.config.cuda_graphs
+        self.optimiser = make_optimiser(
             self.policy.parameters(),
-            lr=self.config.learning_rate,
-            eps=self.config.adam_epsilon,
-            fused=True,
+            learning_rate=self.config.learning_rate,
+            epsilon=self.config.adam_epsilon,
+            captured=captured,
         )
         seeds = np.random.SeedSequence([self.config.seed, self.ranks.rank]).generate_state(2)
         self.generators = {
             name: torch.Generator(self.device).manual_seed(int(seed))
             for name, seed in zip(("actions", "shuffling"), seeds, strict=True)
         }
+        precision = computing(self.device, bfloat16=self.config.bfloat16)
         self.collector = Collector(
-            self.policy, self.envs, self.config.rollout_steps, self.generators["actions"]
+            self.policy,
+            self.envs,
+            self.config.rollout_steps,
+            self.generators["actions"],
+            captured=captured,
+            precision=precision,
         )
         self.updater = Updater(
-            self.policy, self.optimiser, self.config, self.generators["shuffling"], self.ranks
+            self.policy,
+            self.optimiser,
+            self.config,
+            self.generators["shuffling"],
+            self.ranks,
+            captured=captured,
+            precision=precision,
         )
         self.reward_scale = RewardScale(self.envs.num_envs, self.config.gamma).to(self.device)
         self.episodes = EpisodeLog(self.envs.num_envs)
@@ -124,6 +151,7 @@ class PPO:
         self.iteration = 0
         self.seconds = 0.0
         self.best_return = float("-inf")
+        self.notes: list[str] = []
         self.monitor = Monitor(".", enabled=False)
 
     # --- training -----------------------------------------------------------------------------
@@ -146,9 +174,10 @@ class PPO:
         self.updater.run_chunks = ChunkRunner(threads)
         self.collector.threads = threads
         snapshot = capture(self)
-        with self._monitor() as monitor, self._progress() as progress, using_threads(1):
+        show = Progress(self.config.total_steps, self.steps, enabled=self.progress)
+        with open_monitor(self) as monitor, show as progress, using_threads(1):
             self.monitor = monitor
-            for line in (*self._choices(), f"threads: {threads} ({reason})"):
+            for line in (*choices(self), f"threads: {threads} ({reason})"):
                 progress.note(line)
             try:
                 with interruptible():
@@ -156,7 +185,7 @@ class PPO:
                     while self.steps < self.config.total_steps:
                         snapshot = capture(self)
                         done = iterate(self)
-                        self._log(done, monitor, progress)
+                        log(self, done, monitor, progress)
                         if self._is_due():
                             self.save()
                             monitor.flush()
@@ -225,17 +254,19 @@ class PPO:
         Raises:
             ValueError: When the environment trained on cannot be made again.
         """
-        if env is None and self.env_description is None:
-            raise ValueError(
-                "env must be given to evaluate, got None: training had environment objects, of "
-                "which no new ones can be made"
-            )
-        made = self.env_description or {"id": env, "kwargs": {}}
+        if env is None:
+            made = self.env_description
+            if made is None:
+                raise ValueError(
+                    "env must be given to evaluate, got None: training had environment objects, "
+                    "of which no new ones can be made"
+                )
+            env, env_kwargs = made["id"], {**made["kwargs"], **(env_kwargs or {})}
         vector = make_environments(
-            made["id"] if env is None else env,
-            num_envs=min(episodes, self.config.num_envs),
+            env,
+            num_envs=max(1, min(episodes, self.config.num_envs)),
             device=self.device,
-            env_kwargs={**made["kwargs"], **(env_kwargs or {})},
+            env_kwargs=env_kwargs,
         )
         envs = Environments(vector, device=self.device)
         check_same_schema(self.policy.schema, envs.schema, "this policy")
@@ -313,10 +344,8 @@ class PPO:
             progress=progress,
         )
         check_same_schema(schema, agent.policy.schema, f"the checkpoint {path}")
-        agent._notes = restore(agent, saved.weights, saved.state)
+        agent.notes = restore(agent, saved.weights, saved.state, rank=agent.ranks.rank)
         return agent
-
-    _notes: Sequence[str] = ()
 
     def _rescue(self, snapshot: Snapshot, error: BaseException, progress: Progress) -> None:
         """Keep what was learned before the iteration that failed, on the disk and here."""
@@ -332,13 +361,11 @@ class PPO:
         else:
             progress.note(f"{kind} at {steps:,} steps; learn() continues from there")
         with contextlib.suppress(Exception):  # the environments may be beyond help
-            self._notes = restore(self, snapshot.weights, snapshot.state)
+            self.notes = restore(self, snapshot.weights, snapshot.state, rank=0)
 
     def _is_due(self) -> bool:
         every = self.config.checkpoint_every
         return every > 0 and self.iteration % every == 0
-
-    # --- reports ------------------------------------------------------------------------------
 
     def _check_run_dir(self) -> None:
         if self.steps or self.run_dir is None or not checkpoint.exists(self.run_dir / "checkpoint"):
@@ -346,40 +373,6 @@ class PPO:
         raise FileExistsError(
             f"run_dir must be new, got {self.run_dir} with a checkpoint in it; continue that run "
             f'with PPO.load("{self.run_dir / "checkpoint"}"), or choose another folder'
-        )
-
-    def _monitor(self) -> Monitor:
-        begin = self.steps + 1 if self.steps else None
-        enabled = self.run_dir is not None and self.ranks.first
-        monitor = Monitor(self.run_dir or ".", resume_step=begin, enabled=enabled)
-        monitor.describe({"env": self.env_description, **self.config.to_dict()}, begin or 0)
-        return monitor
-
-    def _progress(self) -> Progress:
-        return Progress(self.config.total_steps, self.steps, enabled=self.progress)
-
-    def _choices(self) -> list[str]:
-        """Say what was chosen automatically, and why."""
-        config = self.config
-        size = config.samples_per_minibatch
-        lines = [
-            f"device: {self.device}" + (" (auto)" if config.device == "auto" else ""),
-            f"rollout: {self.envs.num_envs} environments x {config.rollout_steps} steps",
-            f"minibatch: at most {size:,} of {config.rollout_size:,} samples",
-        ]
-        if self.steps:
-            lines.append(f"resumed at {self.steps:,} steps")
-        return lines + [f"not exact: {note}" for note in self._notes]
-
-    def _log(self, done: Iteration, monitor: Monitor, progress: Progress) -> None:
-        known = {tag: value for tag, value in done.metrics.items() if is_known_tag(tag)}
-        monitor.scalars(known, self.steps)
-        recent, score = self.episodes.mean("total"), self.episodes.mean("score")
-        progress.update(
-            self.steps,
-            entities=done.entities,
-            episode_return=None if np.isnan(recent) else recent,
-            score=None if np.isnan(score) else score,
         )
 
 

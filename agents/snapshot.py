@@ -74,8 +74,16 @@ def describe(agent: PPO) -> dict[str, Any]:
     }
 
 
-def restore(agent: PPO, weights: Mapping[str, Tensor], state: Mapping[str, Any]) -> list[str]:
+def restore(
+    agent: PPO, weights: Mapping[str, Tensor], state: Mapping[str, Any], *, rank: int
+) -> list[str]:
     """Bring an agent into a saved state.
+
+    Args:
+        agent: Of the same policy and kind of environment.
+        weights: Of the policy.
+        state: From `capture`.
+        rank: Which of the processes that were saved the agent continues.
 
     Returns:
         What could not be continued exactly, in words; empty when the future is bit-equal.
@@ -85,7 +93,6 @@ def restore(agent: PPO, weights: Mapping[str, Tensor], state: Mapping[str, Any])
     for name in COUNTERS:
         setattr(agent, name, state[name])
     agent.started = False
-    rank = agent.ranks.rank
     if rank >= len(state["ranks"]):
         agent.reward_scale.load_state_dict(
             _fitting(agent.reward_scale, state["ranks"][0]["reward_scale"])
@@ -126,9 +133,12 @@ def _reseed(agent: PPO) -> None:
 
 
 def _restore_optimiser(optimiser: torch.optim.Optimizer, state: Mapping[str, Any]) -> None:
-    """Load moments and step counts; how steps are computed stays as this machine needs it."""
+    """Load moments and step counts; how steps are computed stays as this machine needs it.
+
+    The learning rate stays too: every update sets it anew, and a captured graph reads its tensor.
+    """
     ways = [
-        {name: group[name] for name in ("fused", "foreach", "capturable")}
+        {name: group[name] for name in ("fused", "foreach", "capturable", "lr")}
         for group in optimiser.param_groups
     ]
     optimiser.load_state_dict(_copy(dict(state)))

@@ -76,9 +76,10 @@ def test_no_legal_action_names_the_environment() -> None:
     class Stuck(Careless):
         def __init__(self) -> None:
             super().__init__(autoreset_mode="SAME_STEP")
-            known = self.single_observation_space.spaces
             self.single_observation_space = spaces.Dict(
-                {**known, "action_mask": spaces.MultiBinary(2)}
+                x=spaces.Box(-1, 1, (1, 1), np.float32),
+                x_mask=spaces.MultiBinary(1),
+                action_mask=spaces.MultiBinary(2),
             )
 
         def _observe(self) -> dict[str, Any]:

@@ -19,7 +19,7 @@ def test_settings_survive_json() -> None:
 
 
 def test_unknown_settings_name_the_nearest() -> None:
-    with pytest.raises(ValueError, match="'gama' must be a setting .* did you mean 'gamma'"):
+    with pytest.raises(ValueError, match=r"'gama' must be a setting .* did you mean 'gamma'"):
         PPOConfig.from_dict({"gama": 0.9})
 
 

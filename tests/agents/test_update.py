@@ -8,9 +8,10 @@ import torch
 from gymnasium import spaces
 
 from entity_encoder.agents.config import PPOConfig
+from entity_encoder.agents.objective import Coefficients, rows_of, units_of
 from entity_encoder.agents.policy import EntityPolicy
 from entity_encoder.agents.rollout import Batch
-from entity_encoder.agents.update import Coefficients, NonFiniteError, Updater, rows_of, units_of
+from entity_encoder.agents.update import NonFiniteError, Updater
 
 SPACE = spaces.Dict(ship=spaces.Box(-1, 1, (5, 3), np.float32), ship_mask=spaces.MultiBinary(5))
 NOW = Coefficients(learning_rate=1e-2, clip_range=0.2, entropy=0.01)
@@ -140,7 +141,7 @@ def test_without_learning_every_ratio_is_exactly_one(options: dict[str, Any]) ->
 @pytest.mark.parametrize("options", [{}, {"recurrent": 4}])
 def test_rows_that_only_reset_leave_no_trace(options: dict[str, Any]) -> None:
     results = []
-    for junk in (0.0, 1e6):
+    for junk in (0.0, math.nan):
         policy = small_policy(**options)
         batch = make_batch(policy, invalid=5)
         for name in ("advantage", "target", "log_prob"):
@@ -195,7 +196,7 @@ def test_advantages_are_used_as_they_are_on_request() -> None:
 
 def test_sequences_are_cut_out_environment_by_environment() -> None:
     batch = make_batch(small_policy(recurrent=4))
-    assert units_of(batch).tolist() == [0, 1, 2]
+    assert units_of(batch, masked=False).tolist() == [0, 1, 2]
     rows = rows_of(batch, torch.tensor([2, 0])).view(T, 2)
     assert rows[0].tolist() == [2, 0]
     assert rows[1].tolist() == [5, 3]
