@@ -75,7 +75,11 @@ def _heads(x: Tensor, n_heads: int) -> Tensor:
 
 def _join_heads(x: Tensor) -> Tensor:
     """(S, H, n, d) -> (S, n, H * d)."""
-    return x.transpose(1, 2).flatten(2)
+    x = x.transpose(1, 2)
+    if torch.compiler.is_compiling():
+        # Whether this is a view depends on the kernel: exporters may take another one later.
+        x = x.clone(memory_format=torch.contiguous_format)
+    return x.flatten(2)
 
 
 def _softmax_attention(

@@ -59,11 +59,16 @@ def make_function() -> PolicyFunction:
     encoder = EntityEncoder(OBSERVATION, d_model=16, n_heads=2, n_layers=1)
     head = make_action_head(ACTION, encoder)
     function = PolicyFunction(encoder, head, PooledHead(encoder.output_dim, 1, gain=1.0))
-    with torch.no_grad():
-        for p in head.parameters():
-            p.normal_(std=0.5)
+    prefer_something(function)
     encoder.update_statistics(random_observation(function, 40, 4, 6))
     return function
+
+
+@torch.no_grad()
+def prefer_something(function: PolicyFunction) -> None:
+    """Tell actions apart by more than rounding, as a fresh policy does not."""
+    for p in function.action_head.parameters():
+        p.normal_(std=0.5)
 
 
 def random_observation(
@@ -200,6 +205,7 @@ def test_a_saved_program_agrees_on_unseen_shapes(tmp_path: Path) -> None:
         FRAMED, d_model=16, n_heads=2, n_layers=1, pooling="attention", position_encoding="rotary"
     )
     function = PolicyFunction(encoder, make_action_head(spaces.Discrete(4), encoder))
+    prefer_something(function)
     torch.export.save(export_program(function), tmp_path / "policy.pt2")
     module = torch.export.load(tmp_path / "policy.pt2").module()
     for batch, allies, enemies in SHAPES:
@@ -227,6 +233,7 @@ def test_every_option_can_be_exported(options: dict[str, Any], tmp_path: Path) -
     torch.manual_seed(1)
     encoder = EntityEncoder(schema, d_model=16, n_heads=2, n_layers=2, **options)
     function = PolicyFunction(encoder, make_action_head(SelectEntity("enemy", ENEMIES), encoder))
+    prefer_something(function)
     export_onnx(function, tmp_path / "policy.onnx")
     session = onnxruntime.InferenceSession(
         tmp_path / "policy.onnx", providers=["CPUExecutionProvider"]
