@@ -67,7 +67,7 @@ class Film:
         max_frames: At most this many frames each.
     """
 
-    def __init__(self, every: int = 0, *, episodes: int = 1, max_frames: int = 200) -> None:
+    def __init__(self, every: int = 0, *, episodes: int = 3, max_frames: int = 200) -> None:
         self.episodes = episodes
         self.max_frames = max_frames
         self._clock = _Clock("every", every)

@@ -78,7 +78,7 @@ SCALARS: tuple[ScalarTag, ...] = (
     ),
     ScalarTag(
         "loss/value",
-        "value error, in the unit of returns squared",
+        "value error, in the unit of the scaled returns squared",
         "1/2 mean max((V - R)^2, (V_old + clip(V - V_old, -eps, eps) - R)^2)",
     ),
     ScalarTag("loss/total", "what the optimiser sees", "policy + c_v value - c_e entropy"),
