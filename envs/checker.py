@@ -314,7 +314,9 @@ def _report(driver: Driver, schema: EntitySchema, record: list[Transition]) -> E
     masks = [[observation[key] > 0 for key in keys] for observation, *_ in record]
     return EnvReport(
         steps=(len(record) - 1) * driver.num_envs,
-        episodes=int(sum((terminated | truncated).sum() for _, _, terminated, truncated, _ in record)),
+        episodes=int(
+            sum((terminated | truncated).sum() for _, _, terminated, truncated, _ in record)
+        ),
         holes=any((~m[:, :-1] & m[:, 1:]).any() for row in masks for m in row),
         empty_sets=any((~m.any(1)).any() for row in masks for m in row),
         entities=float(np.mean([sum(m.sum(1) for m in row) for row in masks])),

@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 import gymnasium
 import numpy as np
 import torch
-from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AutoresetMode
 
 from entity_encoder.envs.actions import LegalSampler
@@ -24,6 +23,8 @@ class EntityEnv(gymnasium.Env[dict[str, np.ndarray], Any]):
     Args:
         task: A subclass of `EntityVectorEnv`, or the name of one of ours, such as "Minefield".
         render_mode: "rgb_array", "human" or None.
+        time_limit: The task's `max_episode_steps`. `gymnasium.make` keeps an option of that name
+            to itself and wraps the environment, which then does not know how much time is left.
         **options: Options of the task.
 
     Attributes:
@@ -37,8 +38,11 @@ class EntityEnv(gymnasium.Env[dict[str, np.ndarray], Any]):
         task: str | type[EntityVectorEnv],
         *,
         render_mode: str | None = None,
+        time_limit: int | None = None,
         **options: Any,
     ) -> None:
+        if time_limit is not None:
+            options["max_episode_steps"] = time_limit
         make: Any = find_task(task) if isinstance(task, str) else task
         fixed = {"output": "numpy", "autoreset_mode": AutoresetMode.DISABLED}
         self.task: EntityVectorEnv = make(1, render_mode=render_mode, **fixed, **options)
@@ -46,23 +50,11 @@ class EntityEnv(gymnasium.Env[dict[str, np.ndarray], Any]):
         self.observation_space = self.task.single_observation_space
         self.action_space = self.task.single_action_space
         self._sampler = LegalSampler(self.action_space)
-        self._spec: EnvSpec | None = None
 
     @property
     def entity_schema(self) -> EntitySchema:
         """What the observation contains."""
         return self.task.entity_schema
-
-    @property  # type: ignore[override]
-    def spec(self) -> EnvSpec | None:
-        """How `gymnasium.make` built this environment; a time limit set there is the task's too."""
-        return self._spec
-
-    @spec.setter
-    def spec(self, spec: EnvSpec | None) -> None:
-        self._spec = spec
-        if spec is not None and spec.max_episode_steps is not None:
-            self.task.max_episode_steps = spec.max_episode_steps
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -34,33 +33,32 @@ class SharedPass(nn.Module):
         self._last: dict[bool, tuple[Any, tuple[Any, ...], EntityEncoding]] = {}
 
     def forward(
-        self, source: Any, read: Callable[[Any], Mapping[str, Any]], *, critic: bool = False
+        self, source: Any, observation: Mapping[str, Any], *, critic: bool = False
     ) -> EntityEncoding:
         """Return the encoding of an observation.
 
         Args:
-            source: What the library passes: a tensor, or a mapping of tensors or arrays.
-            read: Turns `source` into an observation; called only when a pass is made.
+            source: What the library passed; the same object means the same observation.
+            observation: What was read from it: tensors or arrays by key.
             critic: Whether critic-only groups and features take part.
         """
-        state = self._state(source)
+        state = self._state(observation)
         if state is not None and critic in self._last:
             last, before, encoding = self._last[critic]
             if last is source and before == state:
                 return encoding
-        encoding = self.encoder(read(source), critic=critic)
+        encoding = self.encoder(observation, critic=critic)
         if state is None:
             self._last.pop(critic, None)
         else:
             self._last[critic] = (source, state, encoding)
         return encoding
 
-    def _state(self, source: Any) -> tuple[Any, ...] | None:
+    def _state(self, observation: Mapping[str, Any]) -> tuple[Any, ...] | None:
         """Return what tells that a pass would give the same again; None where nothing tells."""
         learning = torch.is_grad_enabled()
-        leaves = [source] if isinstance(source, Tensor | np.ndarray) else list(_leaves(source))
-        tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
-        if len(tensors) < len(leaves) and not learning:
+        tensors = [value for value in observation.values() if isinstance(value, Tensor)]
+        if len(tensors) < len(observation) and not learning:
             return None
         tensors += [*self.encoder.parameters(), *self.encoder.buffers()]
         if any(tensor.is_inference() for tensor in tensors):  # they count no writes
@@ -70,12 +68,3 @@ class SharedPass(nn.Module):
     def __getstate__(self) -> dict[str, Any]:
         """Leave the last encoding behind in copies: its graph cannot be copied."""
         return {**self.__dict__, "_last": {}}
-
-
-def _leaves(source: Any) -> list[Any]:
-    """Return the tensors and arrays of a mapping, nested or not."""
-    found: list[Any] = []
-    for key in source.keys():  # noqa: SIM118 (mappings of other libraries iterate over rows)
-        value = source[key]
-        found += [value] if isinstance(value, Tensor | np.ndarray) else _leaves(value)
-    return found

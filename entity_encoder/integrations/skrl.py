@@ -110,12 +110,13 @@ class EntityModel(Model):
 
     def compute(self, inputs: dict[str, Any], role: str = "") -> tuple[Any, dict[str, Any]]:
         """Return the value (B, 1) for role "value", else the distribution over actions."""
-        observations = inputs["observations"]
+        source = inputs["observations"]
+        observation = self.read(source)
         critic = role == "value" and self.encoder.schema.has_critic_only
-        encoding = self.shared(observations, self.read, critic=critic)
+        encoding = self.shared(source, observation, critic=critic)
         if role == "value":
             return self.value_head(encoding.pooled), {}
-        return self.action_head(encoding, self.read(observations)), {}
+        return self.action_head(encoding, observation), {}
 
     def act(self, inputs: dict[str, Any], *, role: str = "") -> tuple[Tensor, dict[str, Any]]:
         """Return the value, or an action with its log-probability, or that of `taken_actions`."""

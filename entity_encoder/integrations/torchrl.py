@@ -17,17 +17,12 @@ from typing import Any
 import torch
 from gymnasium import spaces
 from torch import Tensor, nn
-from torch.distributions import Categorical, Independent, Normal
 
-from entity_encoder.distributions import (
-    DiagonalGaussian,
-    MaskedCategorical,
-    MaskedMultiCategorical,
-)
 from entity_encoder.encoder import EntityEncoder
 from entity_encoder.encoding import EntityEncoding
 from entity_encoder.heads import make_action_head
 from entity_encoder.integrations.extras import missing_library
+from entity_encoder.integrations.torch_distributions import distribution_class, parameters
 from entity_encoder.linear import row_mlp
 from entity_encoder.schema import EntitySchema
 from entity_encoder.spaces import PerEntity, SelectEntity
@@ -90,13 +85,13 @@ class EntityActorCritic(nn.Module):
             _Encode(self.encoder, self.keys, whole=pointing), in_keys=self.keys, out_keys=encoded
         )
         masks = list(self.schema.action_masks)
-        parameters, distribution = _distribution(action_space)
+        names, distribution = distribution_class(action_space)
         act = TensorDictModule(
-            _Act(head, self.schema, encoded, masks), in_keys=encoded + masks, out_keys=parameters
+            _Act(head, self.schema, encoded, masks), in_keys=encoded + masks, out_keys=names
         )
         self.policy = ProbabilisticActor(
             TensorDictSequential(encode, act),
-            in_keys=parameters,
+            in_keys=names,
             distribution_class=distribution,
             return_log_prob=True,
         )
@@ -189,11 +184,7 @@ class _Act(nn.Module):
         pooled, *rest = values[:cut]
         encoding = _Encoded(pooled, rest, self.schema)
         distribution = self.head(encoding, dict(zip(self.masks, values[cut:], strict=True)))
-        if isinstance(distribution, DiagonalGaussian):
-            return distribution.mean, distribution.std
-        if isinstance(distribution, MaskedMultiCategorical):
-            return _log_probs(distribution.each)
-        return _log_probs(distribution)
+        return parameters(distribution)
 
 
 class _Encoded(EntityEncoding):
@@ -205,45 +196,3 @@ class _Encoded(EntityEncoding):
         super().__init__(pooled, mask, layouts=(), rows=(), slices=schema.slices)
         if rest:
             self._entities = rest[0]
-
-
-def _log_probs(distribution: MaskedCategorical) -> Tensor:
-    """Logarithms of the probabilities; who is absent takes the first choice for certain."""
-    log_probs = distribution.log_probs
-    if distribution.active is None:
-        return log_probs
-    idle = torch.full_like(log_probs[..., :1, :], -torch.inf)
-    idle[..., 0] = 0.0
-    return torch.where(distribution.active[..., None], log_probs, idle)
-
-
-class _Categoricals(Independent):
-    """Several choices with one log-probability."""
-
-    def __init__(self, logits: Tensor) -> None:
-        super().__init__(Categorical(logits=logits), 1)
-
-
-class _Normals(Independent):
-    """Several numbers with one log-probability."""
-
-    def __init__(self, loc: Tensor, scale: Tensor) -> None:
-        super().__init__(Normal(loc, scale), 1)
-
-
-def _distribution(
-    space: spaces.Space[Any],
-) -> tuple[list[str], type[torch.distributions.Distribution]]:
-    if isinstance(space, spaces.Box):
-        if len(space.shape) != 1:
-            raise ValueError(f"a Box of actions must have one axis, got shape {space.shape}")
-        return ["loc", "scale"], _Normals
-    if isinstance(space, spaces.MultiDiscrete):
-        return ["logits"], _Categoricals
-    if isinstance(space, spaces.Discrete):
-        if space.start:
-            raise ValueError(f"a Discrete action space must start at 0, got {space}")
-        return ["logits"], Categorical
-    raise ValueError(
-        f"action space must be Discrete, MultiDiscrete, Box, SelectEntity or PerEntity, got {space}"
-    )

@@ -181,7 +181,9 @@ def test_environments_that_cannot_stand_together_are_refused(
 
 
 def test_the_number_of_workers_must_fit() -> None:
-    with pytest.raises(ValueError, match=r"workers must be between 0 .* got 3 workers and 2 factor"):
+    with pytest.raises(
+        ValueError, match=r"workers must be between 0 .* got 3 workers and 2 factor"
+    ):
         FactoryVectorEnv([Toy, Toy], workers=3)
 
 

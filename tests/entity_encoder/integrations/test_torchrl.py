@@ -276,7 +276,7 @@ def test_vmap_is_refused_with_the_way_round_it() -> None:
     ("space", "message"),
     [
         (spaces.Box(-1, 1, (2, 2)), r"one axis, got shape \(2, 2\)"),
-        (spaces.Discrete(3, start=2), "start at 0"),
+        (spaces.Discrete(3, start=2), "counted from 0"),
         (spaces.MultiBinary(3), "must be Discrete, .* got MultiBinary"),
     ],
     ids=["matrix", "start", "bits"],
