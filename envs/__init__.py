@@ -3,6 +3,7 @@
 if __name__ == "envs":
     raise ImportError("import entity_encoder.envs, not envs: it is no top-level package")
 
+from entity_encoder.envs.bridges.registration import register_bridges
 from entity_encoder.envs.groups import Global, Group
 from entity_encoder.envs.registration import TASKS, find_task, register_tasks
 from entity_encoder.envs.rng import Rng
@@ -22,3 +23,4 @@ __all__ = [
 ]
 
 register_tasks()
+register_bridges()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,8 @@ from entity_encoder.schema import EntitySchema
 from entity_encoder.spaces import PerEntity, SelectEntity
 
 __all__ = ["EnvReport", "check_entity_env"]
+
+Inspect = Callable[[int, Transition], None]
 
 
 @dataclass(frozen=True)
@@ -63,18 +66,19 @@ def check_entity_env(
     """
     driver = Driver(env)
     schema = _check_spaces(driver)
-    first = _play(driver, steps, seed)
-    for step, (observation, reward, terminated, truncated, infos) in enumerate(first):
-        where = f"step {step}"
-        _check_observation(driver, schema, observation, where, padding_is_zero)
-        _check_results(driver, reward, terminated, truncated, where)
+
+    def inspect(step: int, transition: Transition) -> None:
+        observation, reward, terminated, truncated, infos = transition
+        _check_observation(driver, schema, observation, f"step {step}", padding_is_zero)
+        _check_results(driver, reward, terminated, truncated, f"step {step}")
         if driver.is_vector:
-            _check_infos(infos, driver.num_envs, where)
+            _check_infos(infos, driver.num_envs, f"step {step}")
+
+    first = _play(driver, steps, seed, inspect)
     _check_legal(driver, first)
-    _check_repeats(driver, first, _play(driver, steps, seed), "the same seed")
-    _check_repeats(
-        driver, first, _play(driver, steps, seed, spoil=True), "a caller who edits observations"
-    )
+    _check_repeats(first, _play(driver, steps, seed), "the same seed")
+    spoiled = _play(driver, steps, seed, spoil=True)
+    _check_repeats(first, spoiled, "a caller who edits observations")
     _check_streams(driver, seed)
     if driver.is_vector:
         _check_autoreset(driver, steps, seed)
@@ -95,10 +99,11 @@ def _check_spaces(driver: Driver) -> EntitySchema:
             )
     action = driver.action_space
     if isinstance(action, (SelectEntity, PerEntity)):
-        if schema.group(action.group).slots != action.slots:
+        slots = schema.group(action.group).slots
+        if slots != action.slots:
             raise ValueError(
-                f"action_space must have as many slots as group {action.group!r}, "
-                f"{schema.group(action.group).slots}, got {action.slots}"
+                f"action_space must have as many slots as group {action.group!r}, {slots}, "
+                f"got {action.slots}"
             )
     if driver.is_vector and driver.mode is None:
         raise ValueError(
@@ -108,7 +113,9 @@ def _check_spaces(driver: Driver) -> EntitySchema:
     return schema
 
 
-def _play(driver: Driver, steps: int, seed: int, spoil: bool = False) -> list[Transition]:
+def _play(
+    driver: Driver, steps: int, seed: int, inspect: Inspect | None = None, spoil: bool = False
+) -> list[Transition]:
     """Play and keep copies; with `spoil`, overwrite what the environment handed out.
 
     Raises:
@@ -120,6 +127,8 @@ def _play(driver: Driver, steps: int, seed: int, spoil: bool = False) -> list[Tr
     none = np.zeros(driver.num_envs, bool)
     record: list[Transition] = [(kept, np.zeros(driver.num_envs), none, none, {})]
     for step in range(1, steps + 1):
+        if inspect is not None:
+            inspect(step - 1, record[-1])
         action = driver.sample(kept)
         if spoil:
             for value in given.values():
@@ -140,6 +149,8 @@ def _play(driver: Driver, steps: int, seed: int, spoil: bool = False) -> list[Tr
                 f"observations must never be overwritten, but {_difference(earlier, before)!r} of "
                 f"step {step - 1} changed during step {step}; return a new array each time"
             )
+    if inspect is not None:
+        inspect(steps, record[-1])
     return record
 
 
@@ -236,9 +247,7 @@ def _check_legal(driver: Driver, record: list[Transition]) -> None:
             )
 
 
-def _check_repeats(
-    driver: Driver, first: list[Transition], second: list[Transition], cause: str
-) -> None:
+def _check_repeats(first: list[Transition], second: list[Transition], cause: str) -> None:
     for step, (one, other) in enumerate(zip(first, second, strict=True)):
         key = _difference(one[0], other[0])
         if key is None:

@@ -45,7 +45,7 @@ class HighwayEntities(
     |---|---|---|
     | `ego` | (1, F) | the observer; `x, y, vx, vy` are absolute |
     | `ego_mask` | (1,) | always 1 |
-    | `vehicle` | (vehicles_count - 1, F) | the others; `x, y, vx, vy` relative to the observer unless `absolute` |
+    | `vehicle` | (vehicles_count - 1, F) | the others; relative unless `absolute` |
     | `vehicle_mask` | (vehicles_count - 1,) | `presence > 0.5` |
 
     F are the configured features without `presence`, which the mask replaces, scaled and clipped

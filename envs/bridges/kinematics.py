@@ -21,7 +21,7 @@ RELATIVE = ("x", "y", "vx", "vy")  # columns that are differences to the observe
 
 # How each column is read from a vehicle.
 VEHICLE: dict[str, Callable[[Any], float]] = {
-    "presence": lambda v: 1.0,
+    "presence": lambda _: 1.0,
     "x": lambda v: v.position[0],
     "y": lambda v: v.position[1],
     "vx": lambda v: v.velocity[0],
@@ -38,11 +38,11 @@ VEHICLE: dict[str, Callable[[Any], float]] = {
 # An obstacle stands still and has no destination; the other columns it does not have.
 OBSTACLE: dict[str, Callable[[Any], float]] = {
     **{name: VEHICLE[name] for name in ("presence", "x", "y")},
-    **dict.fromkeys(("vx", "vy", "cos_d", "sin_d"), lambda o: 0.0),
+    **dict.fromkeys(("vx", "vy", "cos_d", "sin_d"), lambda _: 0.0),
     "cos_h": lambda o: np.cos(o.heading),
     "sin_h": lambda o: np.sin(o.heading),
 }
-HIDDEN_INTENTIONS = dict.fromkeys(("cos_d", "sin_d"), lambda v: 0.0)
+HIDDEN_INTENTIONS = dict.fromkeys(("cos_d", "sin_d"), lambda _: 0.0)
 
 
 class NumpyKinematics:

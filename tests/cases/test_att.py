@@ -319,8 +319,7 @@ def test_att_36_shards_may_be_uneven_or_empty() -> None:
     whole, _ = A.run(encoder, observation)
     cuts = [(0, 3), (3, 6), (6, 9), (9, 9)]  # what a ceiling split gives the fourth of four
     parts = [
-        A.run(encoder, {key: value[a:b] for key, value in observation.items()})[0]
-        for a, b in cuts
+        A.run(encoder, {key: value[a:b] for key, value in observation.items()})[0] for a, b in cuts
     ]
     assert parts[3].shape == (0, encoder.output_dim)
     assert torch.equal(torch.cat(parts), whole)

@@ -43,7 +43,7 @@ def test_action_masks_are_obeyed() -> None:
 
 
 def test_other_objects_are_refused() -> None:
-    with pytest.raises(TypeError, match="must be a gymnasium.Env or VectorEnv, got str"):
+    with pytest.raises(TypeError, match=r"must be a gymnasium\.Env or VectorEnv, got str"):
         check_entity_env("Entity/Minefield-v0")
 
 

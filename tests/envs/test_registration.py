@@ -45,5 +45,8 @@ def test_top_level_import_names_the_right_one() -> None:
 
 
 def test_importing_gymnasium_alone_does_not_import_us() -> None:
-    code = "import sys, gymnasium; assert 'entity_encoder' not in sys.modules, 1; assert 'torch' not in sys.modules"
+    code = (
+        "import sys, gymnasium; assert 'entity_encoder' not in sys.modules, 1; "
+        "assert 'torch' not in sys.modules"
+    )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -125,7 +125,7 @@ def test_missing_display_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_missing_tk_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "tkinter", None)
-    with pytest.raises(RuntimeError, match="needs Tk, which this Python lacks .*python3-tk"):
+    with pytest.raises(RuntimeError, match=r"needs Tk, which this Python lacks .*python3-tk"):
         Window("Task", 8)
 
 

@@ -15,7 +15,7 @@ MODES = ["NEXT_STEP", "SAME_STEP", "DISABLED"]
 
 
 def play(env: EntityVectorEnv, steps: int, seed: int | None = 3) -> list[Any]:
-    """Play the reference policy; return (observation, reward, terminated, truncated) of each step."""
+    """Play the reference policy; return observation, reward and flags of each step."""
     observation, _ = env.reset(seed=seed)
     record: list[Any] = [(observation, None, None, None)]
     for _ in range(steps):

@@ -12,7 +12,9 @@ import pytest
 from gymnasium import spaces
 from gymnasium.utils.env_checker import check_env
 
-pytest.importorskip("highway_env", reason="highway-env is missing: pip install entity-encoder[envs]")
+pytest.importorskip(
+    "highway_env", reason="highway-env is missing: pip install entity-encoder[envs]"
+)
 
 import entity_encoder.envs.bridges.highway as bridge
 from entity_encoder.envs.bridges.highway import HIGHWAY_IDS, HighwayEntities, make_highway
@@ -112,10 +114,10 @@ def test_rows_are_the_vehicles_of_the_simulator() -> None:
     # Those ahead, nearest along the lane first; at most two lengths of a car behind.
     ahead = [v for v in state.road.vehicles if v is not ego]
     distance = {v: ego.lane_distance_to(v) for v in ahead}
-    seen = sorted((v for v in ahead if distance[v] > -2 * ego.LENGTH), key=lambda v: abs(distance[v]))
-    expected = [
-        [*(v.position - ego.position), v.velocity[1] - ego.velocity[1]] for v in seen[:6]
-    ]
+    seen = sorted(
+        (v for v in ahead if distance[v] > -2 * ego.LENGTH), key=lambda v: abs(distance[v])
+    )
+    expected = [[*(v.position - ego.position), v.velocity[1] - ego.velocity[1]] for v in seen[:6]]
     np.testing.assert_allclose(
         observation["vehicle"], np.array(expected)[:, [0, 2, 1]], rtol=1e-4, atol=1e-4
     )
@@ -274,7 +276,7 @@ class TestErrors:
 
     def test_a_config_that_changes_the_observation(self) -> None:
         env = make_highway("highway-v0")
-        with pytest.raises(ValueError, match="must keep features .* vehicles_count 5, got .* 8"):
+        with pytest.raises(ValueError, match=r"must keep features .* vehicles_count 5, got .* 8"):
             env.reset(options={"config": kinematics(vehicles_count=8)})
 
     def test_a_wrapped_observation(self) -> None:
@@ -299,7 +301,7 @@ class TestErrors:
             make_highway("highway-v0")
 
 
-def test_a_space_of_masks_and_floats(seed: int = 0) -> None:
+def test_a_space_of_masks_and_floats() -> None:
     space = make_highway("intersection-v0").observation_space
     assert isinstance(space, spaces.Dict)
     assert {key: part.dtype for key, part in space.items()} == {
