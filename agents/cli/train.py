@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -97,7 +96,7 @@ def run(options: argparse.Namespace) -> int:
     before = agent.steps
     agent.learn()
     result = evaluation.result
-    if os.environ.get("RANK", "0") != "0":
+    if not agent.ranks.first:
         return 0
     print(report(agent, result), file=sys.stderr if options.json else sys.stdout)
     if options.json:
