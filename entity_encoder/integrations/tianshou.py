@@ -45,6 +45,7 @@ __all__ = [
     "EntityNet",
     "entity_policy",
     "normalise_between_rollouts",
+    "read",
 ]
 
 
