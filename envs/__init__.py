@@ -4,6 +4,7 @@ if __name__ == "envs":
     raise ImportError("import entity_encoder.envs, not envs: it is no top-level package")
 
 from entity_encoder.envs.bridges.registration import register_bridges
+from entity_encoder.envs.checker import EnvReport, check_entity_env
 from entity_encoder.envs.groups import Global, Group
 from entity_encoder.envs.registration import TASKS, find_task, register_tasks
 from entity_encoder.envs.rng import Rng
@@ -14,10 +15,12 @@ __all__ = [
     "TASKS",
     "EntityEnv",
     "EntityVectorEnv",
+    "EnvReport",
     "Global",
     "Group",
     "Rng",
     "State",
+    "check_entity_env",
     "find_task",
     "register_tasks",
 ]

@@ -106,7 +106,8 @@ class ActionReader:
             self._low = torch.as_tensor(space.low).to(device)
             self._high = torch.as_tensor(space.high).to(device)
         else:
-            sizes = np.atleast_1d(space.nvec if several else np.int64(space.n))
+            counts: Any = space
+            sizes = np.atleast_1d(counts.nvec if several else np.int64(counts.n))
             self._sizes = torch.as_tensor(sizes.astype(np.int64)).to(device)
             self._size = int(sizes[0]) if (sizes == sizes[0]).all() else None
 

@@ -70,9 +70,8 @@ class Driver:
         if self.is_vector:
             observation, reward, terminated, truncated, infos = self.env.step(actions)
         else:
-            observation, *rest = self.env.step(actions[0])
-            reward, terminated, truncated = (np.asarray([value]) for value in rest[:3])
-            infos = rest[3]
+            observation, *flat, infos = self.env.step(actions[0])
+            reward, terminated, truncated = (np.asarray([value]) for value in flat)
         flags = to_array(terminated), to_array(truncated)
         return self._batched(observation), to_array(reward), *flags, infos
 

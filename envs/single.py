@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -31,7 +31,10 @@ class EntityEnv(gymnasium.Env[dict[str, np.ndarray], Any]):
         task: The vectorised environment underneath, of one row.
     """
 
-    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["human", "rgb_array"], "render_fps": 8}
+    metadata: dict[str, Any] = {  # noqa: RUF012  (an instance attribute in gymnasium's types)
+        "render_modes": ["human", "rgb_array"],
+        "render_fps": 8,
+    }
 
     def __init__(
         self,
@@ -87,7 +90,7 @@ class EntityEnv(gymnasium.Env[dict[str, np.ndarray], Any]):
             info,
         )
 
-    def render(self) -> np.ndarray | None:  # type: ignore[override]
+    def render(self) -> np.ndarray | None:
         """Draw the current state."""
         frames = self.task.render()
         return None if frames is None else frames[0]

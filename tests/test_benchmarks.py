@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ def test_the_padded_peer_computes_the_same_function() -> None:
     peer = SdpaPadded(5, 12, 3, 20, 2)
     peer.embedding.load_state_dict(ours.embed.state_dict())
     peer.norm.load_state_dict(ours.stack.final_norm.state_dict())
+    theirs: Any
+    layer: Any
     for theirs, layer in zip(peer.layers, ours.stack.layers, strict=True):
         parts = {"norm1": layer.mixer_norm, "norm2": layer.mlp_norm, "qkv": layer.mixer.qkv}
         parts |= {"out": layer.mixer.out, "inner": layer.inner, "outer": layer.outer}
@@ -80,7 +83,7 @@ def test_peak_memory_counts_what_a_run_held() -> None:
 
 def test_interleaved_rounds_call_everybody_equally() -> None:
     calls: list[str] = []
-    timing.interleave({k: (lambda k=k: calls.append(k)) for k in "ab"}, rounds=4)
+    timing.interleave({k: partial(calls.append, k) for k in "ab"}, rounds=4)
     assert "".join(calls) == "abababab" + "ab"
 
 

@@ -97,7 +97,7 @@ class HighwayEntities(
         self._presence = self.features.index("presence")
         self._columns = [i for i, name in enumerate(self.features) if name != "presence"]
         self.entity_schema = self._make_schema(kind, frame)
-        self.observation_space = self.entity_schema.space()
+        self.observation_space: spaces.Space[Any] = self.entity_schema.space()
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -107,6 +107,7 @@ class HighwayEntities(
         Raises:
             ValueError: When `options["config"]` changes what is observed.
         """
+        rows: Any
         rows, info = self.env.reset(seed=seed, options=options)
         kind = self._kind()  # a new object in every episode
         if tuple(kind.features) != self.features or kind.vehicles_count != self.vehicles_count:
@@ -121,6 +122,7 @@ class HighwayEntities(
 
     def step(self, action: Any) -> tuple[dict[str, np.ndarray], float, bool, bool, dict[str, Any]]:
         """Take one step."""
+        rows: Any
         rows, reward, terminated, truncated, info = self.env.step(action)
         return self.observation(rows), float(reward), bool(terminated), bool(truncated), info
 
@@ -153,7 +155,7 @@ class HighwayEntities(
             is_ego = np.zeros((len(values), 1), np.float32)
             is_ego[0] = 1.0
             return {"vehicle": np.concatenate([values, is_ego], axis=1), "vehicle_mask": present}
-        observation = {"ego": values[:1], "ego_mask": present[:1]}
+        observation: dict[str, np.ndarray] = {"ego": values[:1], "ego_mask": present[:1]}
         if self.vehicles_count > 1:
             observation |= {"vehicle": values[1:], "vehicle_mask": present[1:]}
         return observation

@@ -111,6 +111,7 @@ class Minefield(EntityVectorEnv):
             max_episode_steps=max_episode_steps,
             **options,
         )
+        self.time_limit = max_episode_steps
         # By action: left (counter-clockwise), forward, right.
         self._turns = torch.tensor((TURN, 0.0, -TURN)).to(self.device)
         self._strides = torch.tensor((0.0, STRIDE, 0.0)).to(self.device)
@@ -152,13 +153,14 @@ class Minefield(EntityVectorEnv):
 
     def observe(self, state: State) -> dict[str, Tensor]:
         """Give positions and heading as they are; the frame is the encoder's business."""
+        assert self.max_episode_steps is not None
         vehicle = torch.stack((state["x"], state["y"], state["heading"]), 1)
         return {
             "vehicle": vehicle[:, None],
             "target": state["target"][:, None],
             "mine": state["mine"],
             "mine_mask": state["mine_present"],
-            "step": (state["elapsed"] / self.max_episode_steps)[:, None],
+            "step": (state["elapsed"] / self.time_limit)[:, None],
         }
 
     def reference_policy(self, state: State) -> Tensor:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ import torch
 import torch.distributed
 import torch.multiprocessing
 from torch import Tensor
+from torch.multiprocessing.spawn import spawn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.parallel import DistributedDataParallel
 
@@ -47,9 +47,9 @@ def slopes(encoder: EntityEncoder) -> list[Tensor | None]:
 
 def same_slopes(a: list[Tensor | None], b: list[Tensor | None]) -> None:
     for x, y in zip(a, b, strict=True):
-        x, y = (torch.zeros(()) if g is None else g for g in (x, y))
-        assert torch.isfinite(x).all()
-        close(x.expand_as(y) if x.dim() == 0 else x, y.expand_as(x) if y.dim() == 0 else y)
+        assert (x is None) == (y is None)
+        if x is not None and y is not None:
+            close(x, y)
 
 
 @pytest.mark.parametrize("pool", POOLS)
@@ -64,6 +64,8 @@ def test_att_01_an_empty_set_poisons_nobody(pool: str) -> None:
     assert torch.equal(rest, features[keep])
     rest.sum().backward()
     same_slopes(with_empty, slopes(encoder))
+    everybody_died, _ = A.run(encoder, obs(empty=(0, 1, 2, 3, 4)))
+    assert torch.isfinite(everybody_died).all()
 
 
 @pytest.mark.parametrize("pool", POOLS)
@@ -287,11 +289,11 @@ def _two_processes(rank: int, path: str, results: Any) -> None:
     )
     torch.manual_seed(0)
     encoder = EntityEncoder(TWO_KINDS, d_model=8, n_heads=2, n_layers=1)
-    parallel = DistributedDataParallel(encoder, find_unused_parameters=True)
+    parallel = DistributedDataParallel(encoder)
     observation = two_kinds(seed=rank)
     if rank == 1:
         observation["ore_mask"][:] = 0
-    for _ in range(2):  # the second step would wait for gradients that never come
+    for _ in range(2):  # the second pass fails if a weight of the first got no gradient
         parallel.zero_grad()
         parallel(observation).pooled.square().mean().backward()
     results[rank] = [
@@ -307,7 +309,7 @@ def test_att_35_a_kind_that_one_process_lacks_gets_half_a_gradient(tmp_path: Any
     expected = [p.grad for p in encoder.embeddings[1].parameters()]
     with torch.multiprocessing.get_context("spawn").Manager() as manager:
         results = manager.dict()
-        torch.multiprocessing.spawn(_two_processes, (str(tmp_path / "meet"), results), nprocs=2)
+        spawn(_two_processes, (str(tmp_path / "meet"), results), nprocs=2)
         for rank in (0, 1):
             for got, alone in zip(results[rank], expected, strict=True):
                 assert alone is not None
@@ -382,13 +384,3 @@ def test_att_40_a_mean_of_many_does_not_overflow(dtype: torch.dtype) -> None:
             encoder.embeddings[0].linear.weight.fill_(100.0)  # type: ignore[union-attr, operator]
         pooled = encoder({"a": np.ones((1, 700, 1)), "m": np.ones((1, 700))}).pooled
         assert (pooled - 100).abs().max() <= 0.5
-
-
-def test_the_checks_of_encoders_take_any_pooling() -> None:
-    """O1 on a batch where everybody died."""
-    runs: list[Callable[[], Tensor]] = [
-        lambda pool=pool: A.run(A.encoder(6, pool=pool), obs(empty=(0, 1, 2, 3, 4)))[0]
-        for pool in POOLS
-    ]
-    for run in runs:
-        assert torch.isfinite(run()).all()

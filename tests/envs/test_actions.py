@@ -73,7 +73,9 @@ def test_choice_of_an_absent_actor_is_ignored() -> None:
 
 
 def test_continuous_actions_keep_their_value_and_their_bounds() -> None:
-    reader = ActionReader(spaces.Box(np.float32([-1, 0]), np.float32([1, 3])), 2, CPU)
+    reader = ActionReader(
+        spaces.Box(np.array([-1, 0], np.float32), np.array([1, 3], np.float32)), 2, CPU
+    )
     read = reader.read(np.array([[0.5, 3.0], [-1.0, 0.0]]), None, NOTHING, None)
     assert read.dtype == torch.float32
     assert read.tolist() == [[0.5, 3.0], [-1.0, 0.0]]

@@ -329,6 +329,8 @@ class Masked(Countdown):
 def test_action_mask_is_part_of_space_schema_and_check() -> None:
     env = Masked()
     observation, _ = env.reset(seed=0)
+    assert isinstance(env.single_observation_space, spaces.Dict)
+    assert isinstance(env.single_observation_space, spaces.Dict)
     assert env.single_observation_space["action_mask"] == spaces.MultiBinary(2)
     assert env.entity_schema.action_masks == ("action_mask",)
     assert observation["action_mask"].tolist() == [[1, 0]] * 3

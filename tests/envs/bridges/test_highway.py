@@ -231,7 +231,8 @@ def test_copies_observe_their_own_vehicles() -> None:
     env = make_highway("highway-fast-v0", numpy_observe=True)
     env.reset(seed=6)
     for twin in (copy.deepcopy(env), pickle.loads(pickle.dumps(env))):
-        kind = twin.unwrapped.observation_type
+        inner: Any = twin.unwrapped
+        kind = inner.observation_type
         assert kind.observe.kind is kind
         first = env.unwrapped.observation_type.observe()  # type: ignore[attr-defined]
         np.testing.assert_array_equal(kind.observe(), first)
