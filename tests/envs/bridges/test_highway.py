@@ -2,7 +2,7 @@
 
 import copy
 import pickle
-import warnings
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -39,19 +39,24 @@ def kinematics(**options: Any) -> dict[str, Any]:
     return {"observation": {"type": "Kinematics", **options}}
 
 
-def play(env: gymnasium.Env[Any, Any], seed: int, steps: int) -> list[tuple[Any, ...]]:
-    """Take seeded random actions; return what `step` returned, up to the end of an episode."""
-    env.action_space.seed(seed)
-    history: list[tuple[Any, ...]] = [env.reset(seed=seed)]
+def quick(**config: Any) -> dict[str, Any]:
+    """Return a config with few vehicles and few frames a second: steps cost a tenth."""
+    return {"simulation_frequency": 5, "vehicles_count": 9, "initial_vehicle_count": 5} | config
+
+
+def play(env: gymnasium.Env[Any, Any], seed: int, steps: int) -> Iterator[tuple[Any, ...]]:
+    """Take seeded random actions; yield what `reset` and `step` returned, until an episode ends."""
+    yield env.reset(seed=seed)
+    env.action_space.seed(seed)  # after the reset, which makes the space anew
     for _ in range(steps):
-        history.append(env.step(env.action_space.sample()))
-        if history[-1][2] or history[-1][3]:
-            break
-    return history
+        result = env.step(env.action_space.sample())
+        yield result
+        if result[2] or result[3]:
+            return
 
 
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
-    **{env_id: (env_id, {}) for env_id in HIGHWAY_IDS},
+    **{env_id: (env_id, {}) for env_id in ("exit-v1", "intersection-v1", "roundabout-v1")},
     "every feature, obstacles, seeing behind": (
         "merge-v0",
         kinematics(
@@ -74,7 +79,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "presence alone": ("highway-fast-v0", kinematics(features=["presence"], vehicles_count=3)),
     "more slots than vehicles": (
         "highway-fast-v0",
-        {"vehicles_count": 4, **kinematics(vehicles_count=13)},
+        {"vehicles_count": 4, "duration": 2, **kinematics(vehicles_count=13)},
     ),
     "shuffled": ("highway-fast-v0", kinematics(order="shuffled", vehicles_count=6)),
 }
@@ -84,28 +89,24 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
 @pytest.mark.parametrize("case", CASES)
 def test_numpy_observations_equal_the_original_s_bit_by_bit(case: str) -> None:
     env_id, config = CASES[case]
+    config = quick(**config)
     fast = make_highway(env_id, numpy_observe=True, config=copy.deepcopy(config))
     slow = make_highway(env_id, numpy_observe=False, config=copy.deepcopy(config))
-    for seed in (3, 11):
-        ours, theirs = play(fast, seed, 9), play(slow, seed, 9)
-        assert isinstance(fast.unwrapped.observation_type.observe, NumpyKinematics)  # type: ignore[attr-defined]
-        assert len(ours) == len(theirs)
-        for a, b in zip(ours[1:], theirs[1:], strict=True):
-            assert a[1:4] == b[1:4]
-            assert a[0].keys() == b[0].keys()
-            for key in a[0]:
-                assert a[0][key].dtype == b[0][key].dtype
-                np.testing.assert_array_equal(a[0][key], b[0][key], strict=True)
-    # The raw arrays too, where obstacles leave NaN.
-    if case != "shuffled":
+    for a, b in zip(play(fast, 3, 6), play(slow, 3, 6), strict=True):
+        assert a[1:4] == b[1:4] or len(a) == 2
+        assert a[0].keys() == b[0].keys()
+        for key in a[0]:
+            np.testing.assert_array_equal(a[0][key], b[0][key], strict=True)
         kind = fast.unwrapped.observation_type  # type: ignore[attr-defined]
-        np.testing.assert_array_equal(kind.observe(), type(kind).observe(kind), strict=True)
+        assert isinstance(kind.observe, NumpyKinematics)
+        if case != "shuffled":  # the raw arrays too, where obstacles leave NaN
+            np.testing.assert_array_equal(kind.observe(), type(kind).observe(kind), strict=True)
 
 
 def test_rows_are_the_vehicles_of_the_simulator() -> None:
     options = kinematics(vehicles_count=7, normalize=False, features=["x", "presence", "vy", "y"])
-    env = make_highway("highway-v0", config=options)
-    for observation, *_ in play(env, seed=5, steps=7):
+    env = make_highway("highway-v0", config=quick(vehicles_count=15, **options))
+    for observation, *_ in play(env, seed=5, steps=4):
         state: Any = env.unwrapped
         ego = state.vehicle
         np.testing.assert_allclose(
@@ -125,7 +126,7 @@ def test_rows_are_the_vehicles_of_the_simulator() -> None:
 
 
 def test_mask_follows_presence_and_absent_rows_are_zero() -> None:
-    config = {"vehicles_count": 4, **kinematics(vehicles_count=13)}
+    config = quick(vehicles_count=4, **kinematics(vehicles_count=13))
     env = make_highway("highway-fast-v0", config=config)
     observation, _ = env.reset(seed=7)
     ahead = len(observation["vehicle_mask"].nonzero()[0])
@@ -161,7 +162,8 @@ def test_the_ego_as_a_flag_is_a_column_of_the_common_group() -> None:
 def test_positions_are_declared_where_they_share_a_frame() -> None:
     def positions(**options: Any) -> list[tuple[str, ...]]:
         absolute = options.pop("absolute", False)
-        env = make_highway("highway-v0", config=kinematics(absolute=absolute), **options)
+        config = quick(**kinematics(absolute=absolute))
+        env = make_highway("highway-fast-v0", config=config, **options)
         return [group.positions for group in env.entity_schema.groups]
 
     assert positions() == [(), ("x", "y")]  # the observer is absolute, the others relative
@@ -169,7 +171,7 @@ def test_positions_are_declared_where_they_share_a_frame() -> None:
     assert positions(absolute=True) == [("x", "y")] * 2
     assert positions(absolute=True, ego="flag") == [("x", "y")]
     assert positions(absolute=True, frame=EgoFrame("ego")) == [("x", "y")] * 2
-    assert make_highway("exit-v0").entity_schema.group("vehicle").directions == (
+    assert make_highway("exit-v1", config=quick()).entity_schema.group("vehicle").directions == (
         *("vx", "vy"),
         *("cos_h", "sin_h"),
     )
@@ -186,24 +188,27 @@ def test_one_vehicle_fits_the_space() -> None:
 
 
 @pytest.mark.parametrize("env_id", HIGHWAY_IDS)
-def test_every_registered_id_passes_the_checker_and_keeps_its_actions(env_id: str) -> None:
-    env = gymnasium.make(f"Entity/{env_id}", disable_env_checker=True)
-    original = gymnasium.make(env_id, disable_env_checker=True)
+def test_every_registered_id_keeps_its_actions_and_stays_in_its_space(env_id: str) -> None:
+    env = gymnasium.make(f"Entity/{env_id}", config=quick(), disable_env_checker=True)
+    original = gymnasium.make(env_id, config=quick(), disable_env_checker=True)
     assert env.action_space == original.action_space
-    inner = env.env.env if isinstance(env.env, gymnasium.Wrapper) else env.env  # type: ignore[attr-defined]
-    assert env.get_wrapper_attr("entity_schema").space() == env.observation_space, inner
-    with warnings.catch_warnings():
-        # highway-env's own: unbounded spaces, and actions of `info` that no seed settles.
-        warnings.filterwarnings("ignore", module="gymnasium")
-        check_env(HighwayEntities(original), skip_render_check=True)
-    for observation, *_ in play(env, seed=4, steps=20):
+    assert env.get_wrapper_attr("entity_schema").space() == env.observation_space
+    for observation, *_ in play(env, seed=4, steps=3):
         assert observation in env.observation_space
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning")  # unbounded spaces, which are highway-env's own
+def test_gymnasium_s_checker_is_content() -> None:
+    env = make_highway("highway-fast-v0", config=quick(vehicles_count=3))
+    check_env(env, skip_render_check=True)
+
+
 def test_a_batch_of_factories_and_make_vec_are_vector_environments() -> None:
-    factories = [partial(make_highway, "highway-fast-v0", config=kinematics()) for _ in range(2)]
+    factories = [partial(make_highway, "highway-fast-v0", config=quick()) for _ in range(2)]
     envs: Any = gymnasium.vector.SyncVectorEnv(factories)
-    registered: Any = gymnasium.make_vec("Entity/highway-fast-v0", num_envs=2)
+    registered: Any = gymnasium.make_vec(
+        "Entity/highway-fast-v0", num_envs=2, config=quick()
+    )
     actions = np.array([1, 3])
     a, b = envs.reset(seed=8)[0], registered.reset(seed=8)[0]
     for _ in range(3):
@@ -216,8 +221,8 @@ def test_a_batch_of_factories_and_make_vec_are_vector_environments() -> None:
 
 def test_the_end_of_duration_truncates_and_a_crash_terminates() -> None:
     short = make_highway("highway-fast-v0", config={"duration": 3, "vehicles_count": 1})
-    assert [entry[2:4] for entry in play(short, 0, 9)[1:]] == [(False, False)] * 2 + [(False, True)]
-    env = make_highway("highway-v0", config={"vehicles_density": 3, "lanes_count": 1})
+    assert [entry[2:4] for entry in play(short, 0, 9) if len(entry) == 5] == [(False, False)] * 2 + [(False, True)]
+    env = make_highway("highway-fast-v0", config=quick(vehicles_density=3, lanes_count=1))
     env.reset(seed=0)
     for _ in range(40):
         *_, terminated, truncated, info = env.step(3)  # faster
@@ -256,16 +261,16 @@ def test_shuffled_vehicles_are_warned_about() -> None:
 class TestErrors:
     def test_features_without_presence(self) -> None:
         with pytest.raises(ValueError, match=r"must contain 'presence'.*got \['x', 'y'\]"):
-            make_highway("highway-v0", config=kinematics(features=["x", "y"]))
+            make_highway("highway-fast-v0", config=kinematics(features=["x", "y"]))
 
     def test_scaled_presence(self) -> None:
         config = kinematics(features_range={"presence": [0, 4]})
         with pytest.raises(ValueError, match=r"must leave 'presence' alone.*got \[0, 4\]"):
-            make_highway("highway-v0", config=config)
+            make_highway("highway-fast-v0", config=config)
 
     def test_another_type_of_observation(self) -> None:
         with pytest.raises(ValueError, match=r"type must be one of .* got OccupancyGridObs"):
-            make_highway("highway-v0", config={"observation": {"type": "OccupancyGrid"}})
+            make_highway("highway-fast-v0", config={"observation": {"type": "OccupancyGrid"}})
 
     def test_another_library(self) -> None:
         with pytest.raises(TypeError, match="env must be one of highway-env, got <CartPole"):
@@ -273,20 +278,20 @@ class TestErrors:
 
     def test_unknown_place_of_the_ego(self) -> None:
         with pytest.raises(ValueError, match=r"ego must be one of .* got 'column'"):
-            make_highway("highway-v0", ego="column")  # type: ignore[arg-type]
+            make_highway("highway-fast-v0", ego="column")  # type: ignore[arg-type]
 
     def test_a_config_that_changes_the_observation(self) -> None:
-        env = make_highway("highway-v0")
+        env = make_highway("highway-fast-v0")
         with pytest.raises(ValueError, match=r"must keep features .* vehicles_count 5, got .* 8"):
             env.reset(options={"config": kinematics(vehicles_count=8)})
 
     def test_a_wrapped_observation(self) -> None:
-        env = gymnasium.wrappers.FlattenObservation(gymnasium.make("highway-v0"))
+        env = gymnasium.wrappers.FlattenObservation(gymnasium.make("highway-fast-v0"))
         with pytest.raises(ValueError, match=r"must be a Box of shape \(5, 5\), got Box.*\(25,\)"):
             HighwayEntities(env)
 
     def test_another_layout_names_the_versions(self) -> None:
-        env = make_highway("highway-v0")
+        env = make_highway("highway-fast-v0")
         with pytest.raises(
             ValueError,
             match=r"shape \(5, 5\), got \(5, 6\); highway-env [\d.]+ is installed, "
@@ -299,11 +304,11 @@ class TestErrors:
     def test_a_missing_package_names_the_extra(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(__import__("sys").modules, "highway_env", None)
         with pytest.raises(ImportError, match=r'highway-env: pip install "entity-encoder\[envs\]"'):
-            make_highway("highway-v0")
+            make_highway("highway-fast-v0")
 
 
 def test_a_space_of_masks_and_floats() -> None:
-    space = make_highway("intersection-v0").observation_space
+    space = make_highway("merge-v0").observation_space
     assert isinstance(space, spaces.Dict)
     assert {key: part.dtype for key, part in space.items()} == {
         "ego": np.float32,
