@@ -3,7 +3,6 @@
 if __name__ == "envs":
     raise ImportError("import entity_encoder.envs, not envs: it is no top-level package")
 
-from entity_encoder.envs.bridges.registration import register_bridges
 from entity_encoder.envs.checker import EnvReport, check_entity_env
 from entity_encoder.envs.groups import Global, Group
 from entity_encoder.envs.registration import TASKS, find_task, register_tasks
@@ -26,4 +25,3 @@ __all__ = [
 ]
 
 register_tasks()
-register_bridges()

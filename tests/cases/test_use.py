@@ -127,9 +127,9 @@ def test_use_15_the_dead_do_not_enter_the_statistics() -> None:
     """A unit dies at t = 3 of 6: what it still reports counts for nothing."""
     reports = np.array([1, 2, 3, 1e9, np.nan, -7]).reshape(6, 1, 1)
     alive = np.array([1, 1, 1, 0, 0, 0]).reshape(6, 1)
-    norm = RunningNorm(1)
+    norm = A.norm_stats(1).norm
     norm.update(reports, alive)
-    assert norm.norm.count == 3
+    assert norm.count == 3
     assert norm.mean == 2
     schema = EntitySchema((EntityGroup("a", 1, ("x",), "m"),))
     encoder = EntityEncoder(schema, d_model=16, n_heads=2)
