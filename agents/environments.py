@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import gymnasium
 import numpy as np
 import torch
 from gymnasium import spaces
@@ -240,6 +241,9 @@ def find_schema(env: VectorEnv[Any, Any, Any]) -> EntitySchema:
     for holder in (env, env.unwrapped, *getattr(env.unwrapped, "envs", [])[:1]):
         schema = getattr(holder, "entity_schema", None)
         schema = getattr(getattr(holder, "unwrapped", None), "entity_schema", schema)
+        # A wrapper below others: only this way do gymnasium's own wrappers show what it declares.
+        if isinstance(holder, gymnasium.Env) and holder.has_wrapper_attr("entity_schema"):
+            schema = holder.get_wrapper_attr("entity_schema")
         if isinstance(schema, EntitySchema):
             return schema
     return EntitySchema.from_space(env.single_observation_space)

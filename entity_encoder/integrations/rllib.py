@@ -45,22 +45,23 @@ try:
 except ImportError as error:
     raise missing_library(error, "ray", extra="rllib") from error
 
-__all__ = ["EntityLearner", "EntityRLModule", "configure"]
+__all__ = ["EntityLearner", "EntityRLModule", "TorchCategoricals", "configure"]
 
 
 class EntityRLModule(TorchRLModule, InferenceOnlyAPI, ValueFunctionAPI):
     """Actor and critic on one pass of the encoder, for RLlib's PPO.
 
-    `model_config` holds the arguments of `EntityEncoder`, and two more: `schema`, an
-    `EntitySchema` or its dict (default: read from the observation space), and `hidden`, widths of
-    hidden layers in both heads. Copies for inference leave the value head out. Serves Discrete,
+    `model_config["entity_encoder"]` holds the arguments of `EntityEncoder`, and two more:
+    `schema`, an `EntitySchema` or its dict (default: read from the observation space), and
+    `hidden`, widths of hidden layers in both heads. RLlib adds keys of its own beside it. Copies
+    for inference leave the value head out. Serves Discrete,
     MultiDiscrete, Box, `SelectEntity` and `PerEntity`, with the masks of legal actions that the
     observation holds.
     """
 
     def setup(self) -> None:
         """Build encoder and heads; RLlib calls it."""
-        options = dict(self.model_config or {})
+        options = dict((self.model_config or {}).get("entity_encoder", {}))
         schema = options.pop("schema", None)
         hidden = tuple(options.pop("hidden", ()))
         if isinstance(schema, Mapping):
@@ -190,7 +191,8 @@ def configure(
         model["schema"] = found.to_dict()
     config.rl_module(
         rl_module_spec=RLModuleSpec(
-            module_class=EntityRLModule, model_config={**model, "normalise": normalise}
+            module_class=EntityRLModule,
+            model_config={"entity_encoder": {**model, "normalise": normalise}},
         )
     )
     config.training(lambda_=0.95, use_kl_loss=False, kl_coeff=0.0, vf_clip_param=math.inf)

@@ -51,7 +51,7 @@ def torchrun(folder: Path, updates: int, dies_at: int = -1) -> subprocess.Comple
     script = folder.parent / "script.py"
     script.write_text(textwrap.dedent(SCRIPT))
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
-    command += ["--master-port", "0", str(script), str(folder), str(updates), str(dies_at)]
+    command += ["--standalone", str(script), str(folder), str(updates), str(dies_at)]
     return subprocess.run(
         command,
         cwd=ROOT,

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-import torch.distributed
-import torch.multiprocessing
 from torch import Tensor
 from torch.multiprocessing.spawn import spawn
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.nn.parallel import DistributedDataParallel
 
 from entity_encoder import EntityEncoder, EntityGroup, EntitySchema
 from tests.cases.adapter import A
+from tests.cases.kinds import TWO_KINDS, learn_in_parallel, two_kinds
 
 POOLS = ("mean", "max", "cls")
 Observation = dict[str, Any]
@@ -207,21 +206,6 @@ def test_att_21_an_empty_set_has_a_finite_value_and_no_gradient(pool: str, slots
         assert (A.pool(torch.full((4, slots, 3), np.nan), torch.zeros(4, slots), how) == 0).all()
 
 
-TWO_KINDS = EntitySchema(
-    (EntityGroup("unit", 3, ("a", "b"), "unit_mask"), EntityGroup("ore", 5, ("c",), "ore_mask"))
-)
-
-
-def two_kinds(batch: int = 4, seed: int = 0) -> Observation:
-    rng = np.random.default_rng(seed)
-    return {
-        "unit": rng.normal(size=(batch, 3, 2)).astype(np.float32),
-        "unit_mask": np.ones((batch, 3)),
-        "ore": rng.normal(size=(batch, 5, 1)).astype(np.float32),
-        "ore_mask": np.ones((batch, 5)),
-    }
-
-
 @pytest.mark.parametrize("core", ["attention", "induced", "latent", "pool"])
 def test_att_22_one_kind_may_be_absent_in_every_stage(core: str) -> None:
     torch.manual_seed(0)
@@ -282,38 +266,16 @@ def test_att_30_features_of_any_type_become_float32(dtype: Any) -> None:
     assert torch.equal(features, A.run(encoder, rounded)[0])
 
 
-def _two_processes(rank: int, path: str, results: Any) -> None:
-    torch.set_num_threads(1)
-    torch.distributed.init_process_group(
-        "gloo", init_method=f"file://{path}", rank=rank, world_size=2
-    )
-    torch.manual_seed(0)
-    encoder = EntityEncoder(TWO_KINDS, d_model=8, n_heads=2, n_layers=1)
-    parallel = DistributedDataParallel(encoder)
-    observation = two_kinds(seed=rank)
-    if rank == 1:
-        observation["ore_mask"][:] = 0
-    for _ in range(2):  # the second pass fails if a weight of the first got no gradient
-        parallel.zero_grad()
-        parallel(observation).pooled.square().mean().backward()
-    results[rank] = [
-        None if p.grad is None else p.grad.numpy() for p in encoder.embeddings[1].parameters()
-    ]
-    torch.distributed.destroy_process_group()
-
-
-def test_att_35_a_kind_that_one_process_lacks_gets_half_a_gradient(tmp_path: Any) -> None:
+def test_att_35_a_kind_that_one_process_lacks_gets_half_a_gradient(tmp_path: Path) -> None:
     torch.manual_seed(0)
     encoder = EntityEncoder(TWO_KINDS, d_model=8, n_heads=2, n_layers=1)
     encoder(two_kinds(seed=0)).pooled.square().mean().backward()
-    expected = [p.grad for p in encoder.embeddings[1].parameters()]
-    with torch.multiprocessing.get_context("spawn").Manager() as manager:
-        results = manager.dict()
-        spawn(_two_processes, (str(tmp_path / "meet"), results), nprocs=2)
-        for rank in (0, 1):
-            for got, alone in zip(results[rank], expected, strict=True):
-                assert alone is not None
-                np.testing.assert_allclose(got, alone / 2, rtol=1e-5, atol=1e-7)
+    spawn(learn_in_parallel, (tmp_path,), nprocs=2)
+    for rank in (0, 1):
+        found = torch.load(tmp_path / f"{rank}.pt")
+        for name, parameter in encoder.embeddings[1].named_parameters():
+            assert parameter.grad is not None
+            torch.testing.assert_close(found[name], parameter.grad / 2)
 
 
 def test_att_36_shards_may_be_uneven_or_empty() -> None:

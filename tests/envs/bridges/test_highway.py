@@ -17,16 +17,15 @@ pytest.importorskip(
 )
 
 import entity_encoder.envs.bridges.highway as bridge
+from entity_encoder.agents.environments import find_schema
 from entity_encoder.envs.bridges.highway import HIGHWAY_IDS, HighwayEntities, make_highway
 from entity_encoder.envs.bridges.kinematics import NumpyKinematics
-from entity_encoder.envs.bridges.registration import register_bridges
 from entity_encoder.schema import EgoFrame
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:.*is out of date:DeprecationWarning"  # highway-env has newer versions of some ids
 )
 
-register_bridges()
 
 EVERY_FEATURE = [
     *("presence", "x", "y", "vx", "vy", "heading", "cos_h", "sin_h"),
@@ -214,7 +213,9 @@ def test_a_batch_of_factories_and_make_vec_are_vector_environments() -> None:
             np.testing.assert_array_equal(a[key], b[key])
         a, b = envs.step(actions)[0], registered.step(actions)[0]
     assert a["vehicle"].shape == (2, 4, 4)
-    assert envs.envs[0].entity_schema.slots == 5
+    schema = envs.envs[0].entity_schema
+    assert schema.slots == 5
+    assert find_schema(envs) == find_schema(registered) == schema
 
 
 def test_the_end_of_duration_truncates_and_a_crash_terminates() -> None:
