@@ -12,12 +12,17 @@ from entity_encoder.envs.vector import EntityVectorEnv, State
 
 __all__ = [
     "TASKS",
+    "Block",
     "EntityEnv",
     "EntityVectorEnv",
     "EnvReport",
+    "FlatToEntities",
     "Global",
+    "GraphToEntities",
     "Group",
+    "Layout",
     "Rng",
+    "SequenceToEntities",
     "State",
     "check_entity_env",
     "find_task",

@@ -1,6 +1,20 @@
 """Other people's environments as entities: thin wrappers, each for one library or one format."""
 
+from entity_encoder.envs.bridges.flat import FlatToEntities
+from entity_encoder.envs.bridges.graph import GraphToEntities
 from entity_encoder.envs.bridges.highway import HIGHWAY_IDS, HighwayEntities, make_highway
+from entity_encoder.envs.bridges.layout import Block, Layout
 from entity_encoder.envs.bridges.registration import register_bridges
+from entity_encoder.envs.bridges.sequence import SequenceToEntities
 
-__all__ = ["HIGHWAY_IDS", "HighwayEntities", "make_highway", "register_bridges"]
+__all__ = [
+    "HIGHWAY_IDS",
+    "Block",
+    "FlatToEntities",
+    "GraphToEntities",
+    "HighwayEntities",
+    "Layout",
+    "SequenceToEntities",
+    "make_highway",
+    "register_bridges",
+]

@@ -228,7 +228,7 @@ def make_highway(
     """
     module = require("highway_env", "highway-env")
     register = getattr(module, "_register_highway_envs", None)
-    if register is not None:
+    if register is not None and env_id not in gymnasium.registry:
         register()
     env = gymnasium.make(env_id, disable_env_checker=True, **kwargs)
     return HighwayEntities(env, ego=ego, numpy_observe=numpy_observe, frame=frame)

@@ -15,7 +15,7 @@ import numpy as np
 __all__ = ["KNOWN_VERSIONS", "NumpyKinematics"]
 
 #: Versions of highway-env whose observations were compared with these, bit by bit.
-KNOWN_VERSIONS = ("1.10.2", "1.11", "1.12.1")
+KNOWN_VERSIONS = ("1.10.1", "1.10.2", "1.11", "1.12.0", "1.12.1")
 
 RELATIVE = ("x", "y", "vx", "vy")  # columns that are differences to the observer
 
