@@ -184,7 +184,7 @@ def configure(
         **model: Arguments of `EntityEncoder`, and `hidden`.
 
     Example:
-        configure(PPOConfig().environment("Entity/Minefield-v0"), d_model=64)
+        configure(PPOConfig().environment("entity_encoder.envs:Entity/Minefield-v0"), d_model=64)
     """
     found = schema or _find_schema(config)
     if found is not None:
@@ -197,15 +197,18 @@ def configure(
     )
     config.training(lambda_=0.95, use_kl_loss=False, kl_coeff=0.0, vf_clip_param=math.inf)
     if normalise:
-        config.training(learner_class=EntityLearner)
+        config.learners(learner_class=EntityLearner)
     return config
 
 
 def _find_schema(config: PPOConfig) -> EntitySchema | None:
     """Make the environment once and ask it."""
-    if not isinstance(config.env, str) or config.env not in gymnasium.registry:
+    if not isinstance(config.env, str):
         return None
-    env = gymnasium.make(config.env, **config.env_config)
+    try:
+        env = gymnasium.make(config.env, **config.env_config)
+    except gymnasium.error.Error:  # registered with Ray, or nowhere
+        return None
     try:
         schema: EntitySchema = env.get_wrapper_attr("entity_schema")
     except AttributeError:
