@@ -23,10 +23,10 @@ def curve(points: dict[int, float]) -> Curve:
 
 
 def test_every_point_of_a_long_run_is_read(tmp_path: Path) -> None:
-    write_run(tmp_path, {step: step / 7 for step in range(0, 26_000, 2)})
+    write_run(tmp_path, {step: step / 7 for step in range(0, 20_200, 2)})
     found = read_curves(tmp_path)["episode/return"]
-    assert len(found.steps) == 13_000  # TensorBoard's own page samples 1,000 of them
-    assert found.values[-1] == pytest.approx(25_998 / 7)
+    assert len(found.steps) == 10_100  # TensorBoard's own page samples 1,000 of them
+    assert found.values[-1] == pytest.approx(20_198 / 7)
 
 
 def test_runs_are_found_below_a_directory_and_once_only(tmp_path: Path) -> None:
