@@ -15,8 +15,13 @@ __all__ = ["TASKS", "find_task", "make_vector_env", "register_tasks"]
 #: Module of each task below `entity_encoder.envs.tasks`, by class name.
 TASKS = {
     "CherryPick": "cherry_pick",
+    "Count": "count",
     "FloorIsLava": "floor_is_lava",
     "Minefield": "minefield",
+    "PickMatchingBalls": "pick_matching_balls",
+    "RockPaperScissors": "rock_paper_scissors",
+    "Triage": "triage",
+    "Xor": "xor",
 }
 
 
