@@ -107,9 +107,11 @@ class Environments:
 
     def reset(self, seed: int | None = None) -> dict[str, Tensor]:
         """Begin an episode everywhere and return the observation."""
-        observation, _ = self.env.reset(seed=seed)
+        observation, infos = self.env.reset(seed=seed)
         self.observation = self._reader.read(observation)
-        self.ended = torch.zeros_like(self.ended)
+        # Rows whose agent is not there yet take no action until it appears.
+        absent = infos.get("absent")
+        self.ended = torch.zeros_like(self.ended) if absent is None else self._flags(absent)
         self.begins = torch.ones_like(self.ended)
         return self.observation
 

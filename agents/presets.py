@@ -22,4 +22,4 @@ def config_for(env: str, **overrides: Any) -> PPOConfig:
         env: Environment id; without a preset the default configuration is used.
         overrides: Fields of `PPOConfig` that win over the preset.
     """
-    return PPOConfig.from_dict({**PRESETS.get(env, {}), **overrides})
+    return PPOConfig.from_dict({**PRESETS.get(env, PRESETS.get(env.rpartition("/")[2], {})), **overrides})

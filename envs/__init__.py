@@ -1,8 +1,14 @@
-"""Entity environments: the base class, the tasks under `Entity/`, and what surrounds them."""
+"""Entity environments: the base class, the tasks under `Entity/`, bridges, and what surrounds them."""
 
 if __name__ == "envs":
     raise ImportError("import entity_encoder.envs, not envs: it is no top-level package")
 
+from entity_encoder.envs.bridges.flat import FlatToEntities
+from entity_encoder.envs.bridges.graph import GraphToEntities
+from entity_encoder.envs.bridges.layout import Block, Layout
+from entity_encoder.envs.bridges.parallel import AgentView, ParallelVectorEnv
+from entity_encoder.envs.bridges.registration import register_bridges
+from entity_encoder.envs.bridges.sequence import SequenceToEntities
 from entity_encoder.envs.checker import EnvReport, check_entity_env
 from entity_encoder.envs.groups import Global, Group
 from entity_encoder.envs.registration import TASKS, find_task, register_tasks
@@ -12,6 +18,7 @@ from entity_encoder.envs.vector import EntityVectorEnv, State
 
 __all__ = [
     "TASKS",
+    "AgentView",
     "Block",
     "EntityEnv",
     "EntityVectorEnv",
@@ -21,6 +28,7 @@ __all__ = [
     "GraphToEntities",
     "Group",
     "Layout",
+    "ParallelVectorEnv",
     "Rng",
     "SequenceToEntities",
     "State",
@@ -30,3 +38,4 @@ __all__ = [
 ]
 
 register_tasks()
+register_bridges()

@@ -10,6 +10,7 @@ from typing import Any
 
 import gymnasium
 from gymnasium import spaces
+from gymnasium.vector import VectorEnv
 
 from entity_encoder.errors import nearest
 from entity_encoder.schema import EntitySchema
@@ -81,7 +82,7 @@ def describe_task(env: str, env_kwargs: Mapping[str, Any] | None = None) -> Task
     """
     find_spec(env)
     try:
-        made = gymnasium.make(env, disable_env_checker=True, **(env_kwargs or {}))
+        made = _make(env, env_kwargs or {})
     except TypeError as error:
         unknown = UNEXPECTED.search(str(error))
         if unknown is None or not env_kwargs:
@@ -101,7 +102,7 @@ def describe_task(env: str, env_kwargs: Mapping[str, Any] | None = None) -> Task
 def task_page(env: str) -> str:
     """Return the docstring of a task: its whole description."""
     find_spec(env)
-    made = gymnasium.make(env, disable_env_checker=True)
+    made = _make(env, {})
     holder = _task_of(made)
     made.close()
     return inspect.cleandoc(type(holder).__doc__ or "no description")
@@ -131,8 +132,19 @@ def action_kind(space: spaces.Space[Any]) -> str:
     return type(space).__name__
 
 
-def _read(env: str, made: gymnasium.Env[Any, Any]) -> TaskInfo:
-    if made.has_wrapper_attr("entity_schema"):
+def _make(env: str, env_kwargs: Mapping[str, Any]) -> gymnasium.Env[Any, Any] | VectorEnv:
+    """Make one environment; one whose agents are rows comes as a vector environment only."""
+    if gymnasium.spec(env).entry_point is None:
+        mode = "vector_entry_point"
+        return gymnasium.make_vec(env, 1, vectorization_mode=mode, **env_kwargs)
+    return gymnasium.make(env, disable_env_checker=True, **env_kwargs)
+
+
+def _read(env: str, made: gymnasium.Env[Any, Any] | VectorEnv) -> TaskInfo:
+    schema: EntitySchema
+    if isinstance(made, VectorEnv):
+        schema = getattr(made, "entity_schema")  # noqa: B009  (not every vector environment has it)
+    elif made.has_wrapper_attr("entity_schema"):
         schema = made.get_wrapper_attr("entity_schema")
     else:
         schema = EntitySchema.from_space(made.observation_space)
@@ -142,7 +154,7 @@ def _read(env: str, made: gymnasium.Env[Any, Any]) -> TaskInfo:
     return TaskInfo(
         id=env,
         description=page.splitlines()[0] if page else "",
-        actions=action_kind(made.action_space),
+        actions=action_kind(getattr(made, "single_action_space", made.action_space)),
         groups={group.name: group.slots for group in schema.groups},
         random_return=None if reference is None else float(task.random_return),
         reference_return=None if reference is None else float(reference),
@@ -151,14 +163,16 @@ def _read(env: str, made: gymnasium.Env[Any, Any]) -> TaskInfo:
 
 def _options(env: str) -> list[str]:
     """Return the names of a task's own options: the keyword arguments of its class."""
-    made = gymnasium.make(env, disable_env_checker=True)
+    made = _make(env, {})
     parameters = inspect.signature(type(_task_of(made)).__init__).parameters.values()
     made.close()
     return [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
 
 
-def _task_of(made: gymnasium.Env[Any, Any]) -> Any:
+def _task_of(made: gymnasium.Env[Any, Any] | VectorEnv) -> Any:
     """Return what carries the description: the task behind an `EntityEnv`, or the bridge."""
+    if isinstance(made, VectorEnv):
+        return getattr(made, "view", made)
     if made.has_wrapper_attr("task"):
         return made.get_wrapper_attr("task")
     layer: Any = made

@@ -1,7 +1,7 @@
 """highway-env: the vehicles around the observer as entities.
 
 pip install "entity-encoder[envs]"
-entity-encoder train Entity/highway-fast-v0 --total-steps 20000
+entity-encoder train Bridge/highway-fast-v0 --total-steps 20000
 """
 
 from __future__ import annotations
@@ -19,16 +19,8 @@ from entity_encoder.envs.bridges.packages import layout_error, require, version_
 from entity_encoder.errors import choose
 from entity_encoder.schema import EgoFrame, EntityGroup, EntitySchema
 
-__all__ = ["HIGHWAY_IDS", "HighwayEntities", "make_highway"]
+__all__ = ["HighwayEntities", "make_highway"]
 
-#: Environments registered as `Entity/<id>`; all of them observe vehicles by default.
-HIGHWAY_IDS = (
-    *("exit-v0", "exit-v1"),
-    *("highway-v0", "highway-fast-v0"),
-    *("intersection-v0", "intersection-v1", "intersection-v2"),
-    *("merge-v0", "merge-v1"),
-    *("roundabout-v0", "roundabout-v1"),
-)
 PAIRS = (("vx", "vy"), ("cos_h", "sin_h"), ("cos_d", "sin_d"))  # components of vectors
 KINDS = ("Kinematics", "ExitObservation")
 
@@ -217,7 +209,7 @@ def make_highway(
     """Make an environment of highway-env that observes entities.
 
     A factory for vector environments: `partial(make_highway, "highway-fast-v0")`. The ids in
-    `HIGHWAY_IDS` are also registered: `gymnasium.make_vec("Entity/highway-fast-v0", num_envs=4)`.
+    `registration.HIGHWAY_IDS` are registered too: `gymnasium.make_vec("Bridge/highway-v0", 4)`.
 
     Args:
         env_id: Id of highway-env, such as "highway-fast-v0".

@@ -1,7 +1,7 @@
 """PettingZoo's knights-archers-zombies, one policy for knights and archers.
 
 pip install "entity-encoder[envs]"
-entity-encoder train Entity/knights_archers_zombies-v11 --total-steps 1000000
+entity-encoder train Bridge/knights_archers_zombies-v11 --total-steps 1000000
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from gymnasium.vector import AutoresetMode
 
 from entity_encoder.envs.bridges.packages import layout_error, require
 from entity_encoder.envs.bridges.parallel import ParallelVectorEnv
@@ -110,11 +111,17 @@ class KazView:
         return result
 
 
-def make_kaz(num_envs: int = 1, **kwargs: Any) -> ParallelVectorEnv:
+def make_kaz(
+    num_envs: int = 1,
+    *,
+    autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+    **kwargs: Any,
+) -> ParallelVectorEnv:
     """Make knights-archers-zombies with one policy for all agents.
 
     Args:
         num_envs: Copies; the vector environment has a row for each agent of each.
+        autoreset_mode: See `ParallelVectorEnv`.
         **kwargs: Passed to `parallel_env`, such as `num_archers`; `obs_method` is settled.
     """
     module = require("pettingzoo.butterfly.knights_archers_zombies_v11", PACKAGE)
@@ -126,4 +133,4 @@ def make_kaz(num_envs: int = 1, **kwargs: Any) -> ParallelVectorEnv:
         kwargs.get("max_arrows", 10),
     )
     make = partial(module.parallel_env, obs_method="vector-masked", **kwargs)
-    return ParallelVectorEnv([make] * num_envs, view)
+    return ParallelVectorEnv([make] * num_envs, view, autoreset_mode=autoreset_mode)

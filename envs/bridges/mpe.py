@@ -1,7 +1,7 @@
 """MPE2's particle worlds: simple_spread and simple_tag, one policy for all agents.
 
     pip install "entity-encoder[envs]"
-    entity-encoder train Entity/simple_spread-v3 --total-steps 300000
+    entity-encoder train Bridge/simple_spread-v3 --total-steps 300000
 
 Mean return per agent of simple_spread (25 steps), for N = 3 and 6: random -26.8 and -36.5, every
 agent to its nearest landmark -18.0 and -24.0, agents matched to landmarks -7.9 and -12.0.
@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from gymnasium.vector import AutoresetMode
 
 from entity_encoder.envs.bridges.layout import Block, Layout
 from entity_encoder.envs.bridges.packages import require
@@ -123,20 +124,10 @@ class TagView:
                     _velocity("agent", start + 2 * agents_seen, agents_seen),
                 ]
             self._layouts[is_adversary] = Layout(blocks, package=PACKAGE, known=KNOWN_VERSIONS)
-        # The larger of both roles' counts is the capacity.
-        widest = {
-            group.name: group.slots
-            for role in (True, False)
-            for group in self._layouts[role].schema().groups
-        }
-        for group in self._layouts[True].schema().groups:
-            widest[group.name] = max(widest[group.name], group.slots)
-        known = {
-            group.name: group
-            for role in (True, False)
-            for group in self._layouts[role].schema().groups
-        }
-        content = EntitySchema(tuple(known.values())).with_slots(widest).to_dict()
+        groups = [group for layout in self._layouts.values() for group in layout.schema().groups]
+        by_name = {group.name: group for group in groups}
+        slots = {name: max(g.slots for g in groups if g.name == name) for name in by_name}
+        content = EntitySchema(tuple(by_name.values())).with_slots(slots).to_dict()
         content["groups"][0]["features"] = [*SELF, "is_adversary"]
         self.entity_schema = EntitySchema.from_dict(content)
         self.observation_space = self.entity_schema.space()
@@ -156,12 +147,19 @@ class TagView:
         return result
 
 
-def make_spread(num_envs: int = 1, *, n: int = 3, **kwargs: Any) -> ParallelVectorEnv:
+def make_spread(
+    num_envs: int = 1,
+    *,
+    n: int = 3,
+    autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+    **kwargs: Any,
+) -> ParallelVectorEnv:
     """Make simple_spread with one policy for all agents.
 
     Args:
         num_envs: Copies; the vector environment has n rows for each.
         n: Agents, and landmarks.
+        autoreset_mode: See `ParallelVectorEnv`.
         **kwargs: Passed to `simple_spread_v3.parallel_env`, such as `max_cycles`.
     """
     module = require("mpe2.simple_spread_v3", PACKAGE)
@@ -170,14 +168,21 @@ def make_spread(num_envs: int = 1, *, n: int = 3, **kwargs: Any) -> ParallelVect
         agents_seen=kwargs.get("num_agent_neighbors"),
         landmarks_seen=kwargs.get("num_landmark_neighbors"),
     )
-    return ParallelVectorEnv([partial(module.parallel_env, N=n, **kwargs)] * num_envs, view)
+    make = partial(module.parallel_env, N=n, **kwargs)
+    return ParallelVectorEnv([make] * num_envs, view, autoreset_mode=autoreset_mode)
 
 
-def make_tag(num_envs: int = 1, **kwargs: Any) -> ParallelVectorEnv:
+def make_tag(
+    num_envs: int = 1,
+    *,
+    autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+    **kwargs: Any,
+) -> ParallelVectorEnv:
     """Make simple_tag with one policy for adversaries and prey, who are told what they are.
 
     Args:
         num_envs: Copies; the vector environment has a row for each agent of each.
+        autoreset_mode: See `ParallelVectorEnv`.
         **kwargs: Passed to `simple_tag_v3.parallel_env`, such as `num_good`.
     """
     module = require("mpe2.simple_tag_v3", PACKAGE)
@@ -188,7 +193,8 @@ def make_tag(num_envs: int = 1, **kwargs: Any) -> ParallelVectorEnv:
         agents_seen=kwargs.get("num_agent_neighbors"),
         landmarks_seen=kwargs.get("num_landmark_neighbors"),
     )
-    return ParallelVectorEnv([partial(module.parallel_env, **kwargs)] * num_envs, view)
+    make = partial(module.parallel_env, **kwargs)
+    return ParallelVectorEnv([make] * num_envs, view, autoreset_mode=autoreset_mode)
 
 
 def _relative(name: str, start: int, count: int, present: int) -> Block:

@@ -50,10 +50,12 @@ class ParallelVectorEnv(VectorEnv[dict[str, np.ndarray], np.ndarray, np.ndarray]
         factories: Functions that make one copy each, such as `[simple_spread_v3.parallel_env] * 8`.
         view: Turns observations into entities; None when agents observe entities already.
         action_mask: Whether the agents' `info["action_mask"]` belongs to the observation.
+        autoreset_mode: NEXT_STEP, see above.
 
     Attributes:
         agents: Names of all possible agents of a copy, in the order of the rows.
         copies: The parallel environments.
+        view: See above.
         entity_schema: What a row's observation contains.
 
     Raises:
@@ -66,7 +68,13 @@ class ParallelVectorEnv(VectorEnv[dict[str, np.ndarray], np.ndarray, np.ndarray]
         view: AgentView | None = None,
         *,
         action_mask: bool = False,
+        autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
     ) -> None:
+        if AutoresetMode(autoreset_mode) is not AutoresetMode.NEXT_STEP:
+            raise ValueError(
+                f"autoreset_mode must be NEXT_STEP, in which agents may be absent, "
+                f"got {autoreset_mode}"
+            )
         if not factories:
             raise ValueError("factories must hold at least one function, got none")
         self.copies: list[Any] = [make() for make in factories]
@@ -82,20 +90,21 @@ class ParallelVectorEnv(VectorEnv[dict[str, np.ndarray], np.ndarray, np.ndarray]
         self.num_envs = len(self.copies) * len(self.agents)
         self.metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP, "render_modes": ["rgb_array"]}
         self.render_mode = getattr(self.copies[0], "render_mode", None)
-        self._view = _Identity(self.copies[0]) if view is None else view
+        self.view = _Identity(self.copies[0]) if view is None else view
         first = self.copies[0]
         given = [first.action_space(agent) for agent in self.agents]
         self.single_action_space = _common_action_space(given, self.agents)
         self._own_masks = _own_masks(given) if len(set(map(repr, given))) > 1 else None
         self._info_mask = action_mask
         masks = ("action_mask",) if action_mask or self._own_masks is not None else ()
-        schema = self._view.entity_schema
-        self.single_observation_space = spaces.Dict(self._view.observation_space.spaces)
+        schema = self.view.entity_schema
+        self._space = spaces.Dict(self.view.observation_space.spaces)
         if masks:
             count = int(self.single_action_space.n)  # type: ignore[attr-defined]
-            self.single_observation_space["action_mask"] = spaces.MultiBinary(count)
+            self._space["action_mask"] = spaces.MultiBinary(count)
             schema = EntitySchema(schema.groups, schema.globals, schema.frame, masks)
         self.entity_schema = schema
+        self.single_observation_space = self._space
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
         self._live: list[set[str]] | None = None  # of each copy, the agents that act next
@@ -194,7 +203,7 @@ class ParallelVectorEnv(VectorEnv[dict[str, np.ndarray], np.ndarray, np.ndarray]
     def _empty(self) -> dict[str, np.ndarray]:
         """Return fresh rows of absent agents: as near to zeros as the space allows."""
         rows = {}
-        for key, space in self.single_observation_space.spaces.items():
+        for key, space in self._space.spaces.items():
             assert space.shape is not None
             rows[key] = np.zeros((self.num_envs, *space.shape), space.dtype)
             if key == "action_mask":
@@ -215,7 +224,7 @@ class ParallelVectorEnv(VectorEnv[dict[str, np.ndarray], np.ndarray, np.ndarray]
             if agent not in observations:
                 continue
             row = c * len(self.agents) + a
-            for key, value in self._view.observe(agent, observations[agent]).items():
+            for key, value in self.view.observe(agent, observations[agent]).items():
                 rows[key][row] = value
             if self._own_masks is not None:
                 rows["action_mask"][row] = self._own_masks[a]

@@ -18,8 +18,9 @@ pytest.importorskip(
 
 import entity_encoder.envs.bridges.highway as bridge
 from entity_encoder.agents.environments import find_schema
-from entity_encoder.envs.bridges.highway import HIGHWAY_IDS, HighwayEntities, make_highway
+from entity_encoder.envs.bridges.highway import HighwayEntities, make_highway
 from entity_encoder.envs.bridges.kinematics import NumpyKinematics
+from entity_encoder.envs.bridges.registration import HIGHWAY_IDS
 from entity_encoder.schema import EgoFrame
 
 pytestmark = pytest.mark.filterwarnings(
@@ -188,7 +189,7 @@ def test_one_vehicle_fits_the_space() -> None:
 
 @pytest.mark.parametrize("env_id", HIGHWAY_IDS)
 def test_every_registered_id_keeps_its_actions_and_stays_in_its_space(env_id: str) -> None:
-    env = gymnasium.make(f"Entity/{env_id}", config=quick(), disable_env_checker=True)
+    env = gymnasium.make(f"Bridge/{env_id}", config=quick(), disable_env_checker=True)
     original = gymnasium.make(env_id, config=quick(), disable_env_checker=True)
     assert env.action_space == original.action_space
     assert env.get_wrapper_attr("entity_schema").space() == env.observation_space
@@ -205,7 +206,7 @@ def test_gymnasium_s_checker_is_content() -> None:
 def test_a_batch_of_factories_and_make_vec_are_vector_environments() -> None:
     factories = [partial(make_highway, "highway-fast-v0", config=quick()) for _ in range(2)]
     envs: Any = gymnasium.vector.SyncVectorEnv(factories)
-    registered: Any = gymnasium.make_vec("Entity/highway-fast-v0", num_envs=2, config=quick())
+    registered: Any = gymnasium.make_vec("Bridge/highway-fast-v0", num_envs=2, config=quick())
     actions = np.array([1, 3])
     a, b = envs.reset(seed=8)[0], registered.reset(seed=8)[0]
     for _ in range(3):
