@@ -42,6 +42,7 @@ from tests.entity_encoder.strategies import (
 # number makes more than 10,000 sets of 2,500 examples.
 assert settings.default is not None
 budget = settings(max_examples=max(30, settings.default.max_examples // 4))
+light = settings(max_examples=max(15, settings.default.max_examples // 4))
 
 seeds = st.integers(0, 2**20)
 strategies = st.sampled_from(STRATEGIES)
@@ -102,10 +103,15 @@ def test_strategies_agree_on_the_same_weights(scene: Scene) -> None:
         assert_same_gradients(gradients(other, scene.observation, _weigh), slopes, 1e-4)
 
 
+@pytest.mark.parametrize("attention", STRATEGIES)
 @budget
-@given(scenes(), strategies, st.sampled_from(PADDINGS), st.sampled_from(["fp32", "bf16", "auto"]))
+@given(
+    scene=scenes(),
+    value=st.sampled_from(PADDINGS),
+    precision=st.sampled_from(["fp32", "bf16", "auto"]),
+)
 def test_padding_changes_no_bit_of_output_or_gradient(
-    scene: Scene, attention: str, value: float, precision: str
+    attention: str, scene: Scene, value: float, precision: str
 ) -> None:
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32
     encoder = _usable(scene, attention, dtype)
@@ -119,7 +125,7 @@ def test_padding_changes_no_bit_of_output_or_gradient(
         assert torch.equal(found[name], slope), name
 
 
-@budget
+@light
 @given(scenes(), strategies)
 def test_padding_gets_no_gradient_and_entities_get_finite_ones(
     scene: Scene, attention: str
@@ -154,7 +160,7 @@ def test_permuting_permutes_entities_and_leaves_the_rest(
             assert_close(after.group(name)[0], moved, tolerance, name)
 
 
-@budget
+@light
 @given(scenes(), strategies, seeds)
 def test_gradients_do_not_depend_on_the_order(scene: Scene, attention: str, seed: int) -> None:
     order = stacked_permutations(np.random.default_rng(seed), scene.schema, scene.observation)
@@ -197,10 +203,11 @@ def _check_alone(scene: Scene, encoder: EntityEncoder, junk: float, *, bits: boo
         same(encoder(small).pooled[0], together.pooled[i])
 
 
+@pytest.mark.parametrize("attention", STRATEGIES)
 @budget
-@given(scenes(), strategies, st.sampled_from(PADDINGS))
+@given(scene=scenes(), junk=st.sampled_from(PADDINGS))
 def test_neighbours_holes_and_capacity_change_nothing(
-    scene: Scene, attention: str, junk: float
+    attention: str, scene: Scene, junk: float
 ) -> None:
     _check_alone(scene, _usable(scene, attention), junk, bits=False)
 
@@ -225,7 +232,7 @@ def test_groups_is_bitwise_independent_of_threads(scene: Scene) -> None:
         torch.set_num_threads(1)
 
 
-@budget
+@light
 @given(scenes(), strategies, st.integers(1, 40))
 def test_chunks_change_no_bit(scene: Scene, attention: str, rows: int) -> None:
     whole = _usable(scene, attention)(scene.observation)
@@ -237,7 +244,7 @@ def test_chunks_change_no_bit(scene: Scene, attention: str, rows: int) -> None:
         assert_close(cut.entities, whole.entities, 1e-5)
 
 
-@budget
+@light
 @given(scenes(min_batch=1), strategies)
 def test_any_leading_dimensions_give_the_same_bits(scene: Scene, attention: str) -> None:
     encoder = _usable(scene, attention)
@@ -251,7 +258,7 @@ def test_any_leading_dimensions_give_the_same_bits(scene: Scene, attention: str)
         assert torch.equal(encoding.entities.reshape(flat.entities.shape), flat.entities)
 
 
-@budget
+@light
 @given(scenes(), strategies)
 def test_every_mask_dtype_gives_the_same_bits(scene: Scene, attention: str) -> None:
     encoder = _usable(scene, attention)
@@ -284,7 +291,7 @@ def test_rollout_and_update_compute_the_same_function(
         assert_close(update.pooled, rollout.pooled[part], 1e-5)
 
 
-@budget
+@light
 @given(scenes(), strategies)
 def test_attention_maps_change_no_bit_and_rows_sum_to_one(scene: Scene, attention: str) -> None:
     assume(scene.options["core"] == "attention" and scene.options["n_layers"])
@@ -303,7 +310,7 @@ def test_attention_maps_change_no_bit_and_rows_sum_to_one(scene: Scene, attentio
     torch.testing.assert_close(maps.sum(-1), rows.float(), atol=1e-5, rtol=0)
 
 
-@budget
+@light
 @given(scenes(), strategies, halves, st.booleans())
 def test_half_precision_is_finite_and_close(
     scene: Scene, attention: str, dtype: torch.dtype, autocast: bool
@@ -321,7 +328,7 @@ def test_half_precision_is_finite_and_close(
         assert torch.isfinite(slope).all(), name
 
 
-@budget
+@light
 @given(scenes(), strategies, st.sampled_from(PADDINGS))
 def test_an_empty_set_is_one_learnable_constant(scene: Scene, attention: str, junk: float) -> None:
     encoder = _usable(scene, attention)
@@ -346,7 +353,7 @@ def test_an_empty_set_is_one_learnable_constant(scene: Scene, attention: str, ju
         assert (slope != 0).any() or encoder.class_token is not None
 
 
-@budget
+@light
 @given(scenes(), strategies, seeds)
 def test_moving_the_whole_scene_changes_nothing_in_an_ego_frame(
     scene: Scene, attention: str, seed: int
@@ -380,7 +387,7 @@ def test_moving_the_whole_scene_changes_nothing_in_an_ego_frame(
     assert_close(after.entities[present], before.entities[present], 1e-4, "entities")
 
 
-@budget
+@light
 @given(scenes(), seeds)
 def test_weights_fit_every_capacity(scene: Scene, seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -398,7 +405,7 @@ def test_weights_fit_every_capacity(scene: Scene, seed: int) -> None:
     assert_close(large(wide).pooled, small(scene.observation).pooled, 1e-5)
 
 
-@budget
+@light
 @given(scenes(min_batch=2), strategies)
 def test_a_loss_over_some_sets_ignores_the_others(scene: Scene, attention: str) -> None:
     encoder = _usable(scene, attention, torch.float64)
@@ -417,7 +424,7 @@ def _weigh_part(encoding: EntityEncoding, part: slice) -> Tensor:
 
 
 @pytest.mark.parametrize("attention", [name for name in STRATEGIES if name != "varlen"])
-@budget
+@light
 @given(data=st.data())
 def test_whatever_the_space_samples_is_finite(attention: str, data: Any) -> None:
     scene = data.draw(scenes())

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
@@ -67,6 +67,7 @@ def test_values_are_those_of_the_definition(attention: str, core: str, norm: str
 
 
 @pytest.mark.parametrize("attention", CPU_STRATEGIES)
+@settings(max_examples=10)
 @given(
     shape=st.tuples(st.integers(0, 4), st.integers(0, 9)),
     core=st.sampled_from(CORES),
