@@ -22,4 +22,5 @@ def config_for(env: str, **overrides: Any) -> PPOConfig:
         env: Environment id; without a preset the default configuration is used.
         overrides: Fields of `PPOConfig` that win over the preset.
     """
-    return PPOConfig.from_dict({**PRESETS.get(env, PRESETS.get(env.rpartition("/")[2], {})), **overrides})
+    preset = PRESETS.get(env, PRESETS.get(env.rpartition("/")[2], {}))
+    return PPOConfig.from_dict({**preset, **overrides})

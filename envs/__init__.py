@@ -1,4 +1,4 @@
-"""Entity environments: the base class, the tasks under `Entity/`, bridges, and what surrounds them."""
+"""Entity environments: the base class, the tasks under `Entity/`, bridges to others."""
 
 if __name__ == "envs":
     raise ImportError("import entity_encoder.envs, not envs: it is no top-level package")

@@ -124,7 +124,9 @@ def make_kaz(
         autoreset_mode: See `ParallelVectorEnv`.
         **kwargs: Passed to `parallel_env`, such as `num_archers`; `obs_method` is settled.
     """
-    module = require("pettingzoo.butterfly.knights_archers_zombies_v11", PACKAGE)
+    module = require(
+        "pettingzoo.butterfly.knights_archers_zombies.knights_archers_zombies", PACKAGE
+    )
     require("pygame", "pygame-ce")
     view = KazView(
         kwargs.get("num_archers", 2),
