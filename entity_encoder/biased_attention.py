@@ -18,7 +18,7 @@ class _BiasedAttention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
         ctx.save_for_backward(q, k, v, bias)
-        return pinned_sdpa(q, k, v, bias)
+        return pinned_sdpa(q, k, v, bias.detach())  # what matters is whether it needs gradients
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:

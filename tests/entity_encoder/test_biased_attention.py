@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -26,11 +27,14 @@ def test_gradients_are_those_of_the_definition() -> None:
         torch.testing.assert_close(got, want)
 
 
-def test_values_are_bit_equal_with_and_without_gradients() -> None:
-    inputs = _inputs(torch.float32)
-    with torch.no_grad():
-        plain = biased_attention(*inputs)
-    assert torch.equal(biased_attention(*inputs), plain)
+@pytest.mark.parametrize("size", [2, 5, 9, 16, 33])
+def test_values_are_bit_equal_with_and_without_gradients(size: int) -> None:
+    torch.manual_seed(0)
+    q, k, v = torch.randn(3, 7, 4, size, 16)
+    bias = torch.randn(7, 4, size, size)
+    plain = biased_attention(q, k, v, bias)
+    learning = [part.clone().requires_grad_() for part in (q, k, v, bias)]
+    assert torch.equal(biased_attention(*learning), plain)
 
 
 def test_a_set_is_bit_equal_alone_and_in_a_batch() -> None:
