@@ -60,7 +60,7 @@ class RockPaperScissors(EntityVectorEnv):
     reference_return = 2.0
 
     def __init__(self, num_envs: int = 1, *, cheat: bool = False, **options: Any) -> None:
-        columns = {name: (0.0, 1.0) for name in NAMES}
+        columns = dict.fromkeys(NAMES, (0.0, 1.0))
         super().__init__(
             num_envs,
             groups=(Group("player", 1), Group("opponent", 1, columns, critic_only=not cheat)),
