@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,7 @@ from torch import Tensor
 
 from entity_encoder.agents.cuda_graphs import Captured
 from entity_encoder.agents.environments import Environments
+from entity_encoder.agents.halves import Halves, parts_of
 from entity_encoder.agents.machine import using_threads
 from entity_encoder.agents.policy import Choice, EntityPolicy
 from entity_encoder.agents.rollout import Rollout
@@ -38,14 +40,13 @@ class Collector:
 
     Args:
         policy: The policy.
-        envs: The environments, reset.
+        envs: The environments, reset; or two halves of them, which are stepped in turn.
         steps: Steps of every environment per rollout.
         generator: Source of the randomness of actions, on the training device.
         captured: Whether choosing actions is replayed as a CUDA graph, see `Captured`.
         precision: Returns the context in which the policy computes.
 
     Attributes:
-        state: (E, H) memory of a recurrent policy, or None.
         timing: Of the last rollout.
         threads: Threads of torch that may share the inference of one step.
     """
@@ -53,7 +54,7 @@ class Collector:
     def __init__(
         self,
         policy: EntityPolicy,
-        envs: Environments,
+        envs: Environments | Halves,
         steps: int,
         generator: torch.Generator,
         *,
@@ -64,11 +65,15 @@ class Collector:
         self.envs = envs
         self.steps = steps
         self.generator = generator
+        self._parts = parts_of(envs)
         self.state = policy.initial_state(envs.num_envs)
         self.timing = Timing()
         self.threads = 1
         self.precision = precision
-        self._captured = Captured(self._choose, generators=[generator]) if captured else None
+        self._calls: list[Callable[[dict[str, Any]], dict[str, Any]]] = [
+            Captured(self._choose, generators=[generator]) if captured else self._choose
+            for _ in self._parts
+        ]
         self._rollout: Rollout | None = None
 
     def collect(self) -> Rollout:
@@ -88,45 +93,72 @@ class Collector:
 
     def _collect(self) -> Rollout:
         self.timing = Timing()
+        begins_with = self.state
+        pending: dict[int, Choice] = {}
         for t in range(self.steps):
-            start = time.perf_counter()
-            try:
-                choice = self._act()
-            except ValueError as error:
-                raise ValueError(f"in step {t} of the rollout: {error}") from error
-            if self._rollout is None:
-                self._rollout = Rollout(self.steps, self.envs.observation, choice)
-            if t == 0:
-                self._rollout.begin(self.state)
-            self._rollout.see(t, self.envs)
-            middle = time.perf_counter()
-            try:
-                step = self.envs.step(choice.env_action)
-            except ValueError as error:
-                raise ValueError(f"in step {t} of the rollout: {error}") from error
-            self._rollout.record(t, choice, step)
-            self.state = choice.state
-            self.timing.inference += middle - start
-            self.timing.environment += time.perf_counter() - middle
+            for number, (rows, envs) in enumerate(self._parts):
+                if number in pending:
+                    self._finish_step(t - 1, rows, envs, pending[number])
+                pending[number] = self._begin_step(t, number, rows, envs, begins_with)
+        for number, (rows, envs) in enumerate(self._parts):
+            self._finish_step(self.steps - 1, rows, envs, pending[number])
         assert self._rollout is not None
-        self._rollout.finish(self.envs, self.state)
+        self._rollout.finish(self.envs.observation, self.state)
         start = time.perf_counter()
         self._bootstrap(self._rollout)
         self.timing.inference += time.perf_counter() - start
         return self._rollout
 
-    def _act(self) -> Choice:
-        """Let the policy choose an action everywhere."""
-        inputs: dict[str, Any] = {
-            "observation": self.envs.observation,
-            "begins": self.envs.begins,
-        }
-        if self.envs.mode is AutoresetMode.NEXT_STEP:  # some rows may only reset
-            inputs["active"] = ~self.envs.ended
-        if self.state is not None:
-            inputs["state"] = self.state
-        outputs = self._choose(inputs) if self._captured is None else self._captured(inputs)
-        return Choice(**{"state": None, **outputs})
+    def _begin_step(
+        self, t: int, number: int, rows: slice, envs: Environments, begins_with: Tensor | None
+    ) -> Choice:
+        """Choose actions for a part of the environments and let it begin the step."""
+        start = time.perf_counter()
+        with _in_step(t):
+            choice = self._act(number, envs)
+        if self._rollout is None:
+            self._rollout = Rollout(self.steps, self.envs.num_envs, envs.observation, choice)
+        if t == 0 and number == 0:
+            self._rollout.begin(begins_with)
+        self._rollout.see(t, envs, rows)
+        middle = time.perf_counter()
+        with _in_step(t):
+            envs.send(choice.env_action)
+        self.timing.inference += middle - start
+        self.timing.environment += time.perf_counter() - middle
+        return choice
+
+    def _finish_step(self, t: int, rows: slice, envs: Environments, choice: Choice) -> None:
+        """Wait for a part of the environments and store what happened."""
+        assert self._rollout is not None
+        start = time.perf_counter()
+        with _in_step(t):
+            step = envs.receive()
+        self._rollout.record(t, choice, step, rows)
+        self.timing.environment += time.perf_counter() - start
+
+    @property
+    def state(self) -> Tensor | None:
+        """Memory of a recurrent policy, (E, H), or None."""
+        states = [state for state in self._states if state is not None]
+        return torch.cat(states) if states else None
+
+    @state.setter
+    def state(self, state: Tensor | None) -> None:
+        self._states = [None if state is None else state[rows] for rows, _ in self._parts]
+
+    def _act(self, number: int, envs: Environments) -> Choice:
+        """Let the policy choose an action in a part of the environments."""
+        inputs: dict[str, Any] = {"observation": envs.observation, "begins": envs.begins}
+        if envs.mode is AutoresetMode.NEXT_STEP:  # some rows may only reset
+            inputs["active"] = ~envs.ended
+        state = self._states[number]
+        if state is not None:
+            inputs["state"] = state
+        outputs = self._calls[number](inputs)
+        choice = Choice(**{"state": None, **outputs})
+        self._states[number] = choice.state
+        return choice
 
     def _choose(self, inputs: dict[str, Any]) -> dict[str, Any]:
         with self.precision():
@@ -144,6 +176,15 @@ class Collector:
         with self.precision():
             values = self.policy.value(observation, state=state, begins=begins)
         rollout.bootstrap(index, values)
+
+
+@contextlib.contextmanager
+def _in_step(t: int) -> Iterator[None]:
+    """Say in which step bad input was found."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"in step {t} of the rollout: {error}") from error
 
 
 def count_entities(schema: EntitySchema, observation: dict[str, Tensor]) -> Tensor:

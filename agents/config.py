@@ -53,6 +53,9 @@ class PPOConfig:
     workers: int = _setting(
         0, "processes that share the environments, for slow ones; 0 = this process alone"
     )
+    overlap: bool = _setting(
+        False, "with workers: choose actions for one half of the environments while the other steps"
+    )
     gamma: float = _setting(0.99, "discount per step")
     gae_lambda: float = _setting(0.95, "0 = one-step advantages, 1 = whole returns")
     normalise_rewards: bool = _setting(
@@ -143,6 +146,8 @@ class PPOConfig:
             raise ValueError(
                 f"workers must be at most num_envs={self.num_envs}, got {self.workers}"
             )
+        if self.overlap and self.workers < 2:
+            raise ValueError(f"overlap must go with at least 2 workers, got {self.workers}")
         self._check_sizes()
 
     def _require(self, name: str, holds: bool, rule: str) -> None:

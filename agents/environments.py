@@ -15,6 +15,7 @@ from torch import Tensor
 
 from entity_encoder.agents.observations import ObservationReader
 from entity_encoder.agents.trees import Tree, map_tree
+from entity_encoder.agents.workers import FactoryVectorEnv
 from entity_encoder.schema import EntitySchema
 
 __all__ = ["Environments", "Final", "Step", "find_schema"]
@@ -101,6 +102,7 @@ class Environments:
         self.action_space: spaces.Space[Any] = env.single_action_space
         self.is_torch = getattr(env, "output", None) == "torch"
         self._reader = ObservationReader(space, self.schema, self.device)
+        self._sent: Any = None
         self.observation: dict[str, Tensor] = {}
         self.ended = self._flags(np.zeros(self.num_envs, bool))
         self.begins = ~self.ended
@@ -117,7 +119,22 @@ class Environments:
 
     def step(self, action: Tree) -> Step:
         """Take one step; `action` is what the environment shall receive, leaves (E, ...)."""
-        observation, reward, terminated, truncated, infos = self.env.step(self._export(action))
+        self.send(action)
+        return self.receive()
+
+    def send(self, action: Tree) -> None:
+        """Begin a step; the processes of an environment that has some work on it meanwhile."""
+        self._sent = self._export(action)
+        if isinstance(self.env, FactoryVectorEnv):
+            self.env.step_async(self._sent)
+
+    def receive(self) -> Step:
+        """Finish the step that `send` began."""
+        if isinstance(self.env, FactoryVectorEnv):
+            result = self.env.step_wait()
+        else:
+            result = self.env.step(self._sent)
+        observation, reward, terminated, truncated, infos = result
         valid = ~self.ended
         step = Step(
             reward=self._rewards(reward),

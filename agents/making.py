@@ -10,10 +10,15 @@ import gymnasium
 import torch
 from gymnasium.vector import AutoresetMode, VectorEnv
 
+from entity_encoder.agents.config import PPOConfig
+from entity_encoder.agents.environments import Environments
+from entity_encoder.agents.halves import Halves
+from entity_encoder.agents.lanes import Factory
 from entity_encoder.agents.workers import FactoryVectorEnv
 from entity_encoder.errors import nearest
+from entity_encoder.schema import EntitySchema
 
-__all__ = ["make_environments"]
+__all__ = ["make_environments", "make_training_environments"]
 
 
 def make_environments(
@@ -36,31 +41,87 @@ def make_environments(
         env_kwargs: Options of the environment, for an id.
 
     Raises:
-        ValueError: For an id that nobody registered, with the nearest one.
+        ValueError: For an id that nobody registered, with the nearest one; for workers where
+            environments are stepped as arrays.
         TypeError: For anything else than the three kinds.
     """
-    kwargs = dict(env_kwargs or {})
+    factories = _factories(env, num_envs, env_kwargs)
+    if factories is not None:
+        return FactoryVectorEnv(factories, workers=workers)
+    if workers:
+        name = env if isinstance(env, str) else type(env.unwrapped).__name__  # type: ignore[union-attr]
+        raise ValueError(
+            f"workers must be 0 for {name}, whose environments are stepped together, got {workers}"
+        )
     if isinstance(env, VectorEnv):
         return env
+    assert isinstance(env, str)
+    kwargs = dict(env_kwargs or {})
+    if _is_ours(_find(env)):
+        # Tensors from the environment to the policy, and no step spent on a reset.
+        ours = {"output": "torch", "device": device, "autoreset_mode": AutoresetMode.SAME_STEP}
+        kwargs = {**ours, **kwargs}
+    return gymnasium.make_vec(env, num_envs, vectorization_mode="vector_entry_point", **kwargs)
+
+
+def make_training_environments(
+    env: str | VectorEnv[Any, Any, Any] | Sequence[Any],
+    config: PPOConfig,
+    *,
+    device: torch.device,
+    env_kwargs: Mapping[str, Any] | None = None,
+    schema: EntitySchema | None = None,
+) -> Environments | Halves:
+    """Return what a rollout steps: all environments together, or two halves in turn.
+
+    Args:
+        env: As for `make_environments`.
+        config: Its num_envs, workers and overlap are read.
+        device: Where the policy learns.
+        env_kwargs: Options of the environment, for an id.
+        schema: What observations contain, where the environment does not declare it.
+    """
+    factories = _factories(env, config.num_envs, env_kwargs) if config.overlap else None
+    if factories is None or len(factories) < 2:
+        vector = make_environments(
+            env,
+            num_envs=config.num_envs,
+            workers=config.workers,
+            device=device,
+            env_kwargs=env_kwargs,
+        )
+        return Environments(vector, device=device, schema=schema)
+    middle, workers = len(factories) // 2, config.workers // 2
+    shares = ((factories[:middle], workers), (factories[middle:], config.workers - workers))
+    return Halves(
+        [
+            Environments(FactoryVectorEnv(made, workers=count), device=device, schema=schema)
+            for made, count in shares
+        ]
+    )
+
+
+def _factories(
+    env: str | VectorEnv[Any, Any, Any] | Sequence[Any],
+    num_envs: int,
+    env_kwargs: Mapping[str, Any] | None,
+) -> list[Factory] | None:
+    """Return functions that make one environment each; None where they exist as a batch only."""
+    if isinstance(env, VectorEnv):
+        return None
     if isinstance(env, gymnasium.Env):
         raise TypeError(
             f"env must be an id, a VectorEnv or a list of factories, got a single "
             f"{type(env.unwrapped).__name__}; pass [lambda: MyEnv()] * 8"
         )
-    if not isinstance(env, str):
-        factories = list(env)
-        if not factories or not all(callable(factory) for factory in factories):
-            raise TypeError(f"env must hold functions that make environments, got {env!r}")
-        return FactoryVectorEnv(factories, workers=workers)
-    spec = _find(env)
-    if spec.vector_entry_point is None:
-        factory = functools.partial(gymnasium.make, env, **kwargs)
-        return FactoryVectorEnv([factory] * num_envs, workers=workers)
-    if _is_ours(spec):
-        # Tensors from the environment to the policy, and no step spent on a reset.
-        ours = {"output": "torch", "device": device, "autoreset_mode": AutoresetMode.SAME_STEP}
-        kwargs = {**ours, **kwargs}
-    return gymnasium.make_vec(env, num_envs, vectorization_mode="vector_entry_point", **kwargs)
+    if isinstance(env, str):
+        if _find(env).vector_entry_point is not None:
+            return None
+        return [functools.partial(gymnasium.make, env, **(env_kwargs or {}))] * num_envs
+    factories = list(env)
+    if not factories or not all(callable(factory) for factory in factories):
+        raise TypeError(f"env must hold functions that make environments, got {env!r}")
+    return factories
 
 
 def _find(env: str) -> Any:

@@ -31,7 +31,7 @@ from entity_encoder.agents.machine import (
     computing,
     using_threads,
 )
-from entity_encoder.agents.making import make_environments
+from entity_encoder.agents.making import make_environments, make_training_environments
 from entity_encoder.agents.monitor import Monitor
 from entity_encoder.agents.objective import Coefficients
 from entity_encoder.agents.optimiser import make_optimiser
@@ -95,19 +95,14 @@ class PPO:
         self.device = choose_device(config.device)
         check_accelerator(config, self.device)
         self.ranks = Ranks.join(self.device)
-        vector = make_environments(
-            env,
-            num_envs=config.num_envs,
-            workers=config.workers,
-            device=self.device,
-            env_kwargs=env_kwargs,
+        self.envs = make_training_environments(
+            env, config, device=self.device, env_kwargs=env_kwargs, schema=schema
         )
-        self.config = dataclasses.replace(config, num_envs=vector.num_envs)
+        self.config = dataclasses.replace(config, num_envs=self.envs.num_envs)
         self.env_description = _describe_env(env, env_kwargs)
         self.run_dir = None if run_dir is None else Path(run_dir)
         self.callbacks = list(callbacks)
         self.progress = progress and self.ranks.first
-        self.envs = Environments(vector, device=self.device, schema=schema)
         self.policy: EntityPolicy = make_policy(
             self.envs.schema, self.envs.action_space, self.config
         ).to(self.device)

@@ -14,6 +14,8 @@ from entity_encoder.agents.trees import Tree, allocate, flatten_time, select, wr
 
 __all__ = ["Batch", "Rollout"]
 
+EVERYWHERE = slice(None)
+
 
 @dataclass
 class Batch:
@@ -56,7 +58,8 @@ class Rollout:
 
     Args:
         steps: T.
-        observation: An observation to take shapes from, leaves (E, ...).
+        num_envs: E.
+        observation: An observation to take shapes from, leaves (n, ...).
         choice: What the policy returned for it.
 
     Attributes:
@@ -70,16 +73,18 @@ class Rollout:
         last: What the policy sees after the last step, leaves (E, ...).
     """
 
-    def __init__(self, steps: int, observation: dict[str, Tensor], choice: Choice) -> None:
+    def __init__(
+        self, steps: int, num_envs: int, observation: dict[str, Tensor], choice: Choice
+    ) -> None:
         self.steps = steps
-        self.observation = allocate(observation, steps)
-        self.action = allocate(choice.action, steps)
-        numbers = choice.value.float()  # (E,)
-        self.log_prob, self.value, self.reward = (allocate(numbers, steps) for _ in range(3))
-        self.next_value = allocate(numbers, steps)
-        flags = torch.zeros_like(numbers, dtype=torch.bool)
-        self.terminated, self.truncated = allocate(flags, steps), allocate(flags, steps)
-        self.valid, self.begins = allocate(flags, steps), allocate(flags, steps)
+        shape = (steps, num_envs)
+        self.observation = allocate(observation, *shape)
+        self.action = allocate(choice.action, *shape)
+        device = choice.value.device
+        self.log_prob, self.value = torch.zeros(2, *shape, device=device).unbind()
+        self.reward, self.next_value = torch.zeros(2, *shape, device=device).unbind()
+        flags = torch.zeros(4, *shape, dtype=torch.bool, device=device)
+        self.terminated, self.truncated, self.valid, self.begins = flags.unbind()
         self.outcomes: dict[str, Tensor] = {}
         self.state: Tensor | None = None
         self.last: dict[str, Tensor] = observation
@@ -94,44 +99,50 @@ class Rollout:
         for values in self.outcomes.values():
             values.fill_(torch.nan)
 
-    def see(self, t: int, envs: Environments) -> None:
-        """Store what the policy sees in step t, before the environment may write over it."""
-        write(self.observation, t, envs.observation)
-        self.begins[t] = envs.begins
+    def see(self, t: int, envs: Environments, part: slice = EVERYWHERE) -> None:
+        """Store what the policy sees in step t, before the environment may write over it.
 
-    def record(self, t: int, choice: Choice, step: Step) -> None:
+        Args:
+            t: The step.
+            envs: All environments, or a part of them.
+            part: Their columns.
+        """
+        write(self.observation, (t, part), envs.observation)
+        self.begins[t, part] = envs.begins
+
+    def record(self, t: int, choice: Choice, step: Step, part: slice = EVERYWHERE) -> None:
         """Store what the policy did in step t and what came of it."""
-        write(self.action, t, choice.action)
-        self.log_prob[t] = choice.log_prob
-        self.value[t] = choice.value
-        self.reward[t] = step.reward
-        self.terminated[t] = step.terminated
-        self.truncated[t] = step.truncated
-        self.valid[t] = step.valid
+        write(self.action, (t, part), choice.action)
+        self.log_prob[t, part] = choice.log_prob
+        self.value[t, part] = choice.value
+        self.reward[t, part] = step.reward
+        self.terminated[t, part] = step.terminated
+        self.truncated[t, part] = step.truncated
+        self.valid[t, part] = step.valid
         for name, values in step.outcomes.items():
             if name not in self.outcomes:
                 self.outcomes[name] = torch.full_like(self.reward, torch.nan)
-            self.outcomes[name][t] = values
+            self.outcomes[name][t, part] = values
         if step.final is not None:
-            self._keep_final(t, step.final, choice.state)
+            self._keep_final(t, step.final, choice.state, part)
 
-    def _keep_final(self, t: int, final: Final, state: Tensor | None) -> None:
+    def _keep_final(self, t: int, final: Final, state: Tensor | None, part: slice) -> None:
         rows, observation = final.rows, final.observation
         if rows is None and state is not None:  # memory is chosen by row, so wait for the device
-            rows = self.truncated[t].nonzero().flatten()
+            rows = self.truncated[t, part].nonzero().flatten()
             observation = select(observation, rows)
         if rows is not None:
             memory = None if state is None else state.index_select(0, rows)
-            self._finals.append((t, rows, observation, memory))
+            self._finals.append((t, rows + (part.start or 0), observation, memory))
             return
         # Which rows matter is known on the device only: keep all, choose once per rollout.
         if self._all_finals is None:
-            self._all_finals = allocate(observation, self.steps)
-        write(self._all_finals, t, observation)
+            self._all_finals = allocate(observation, *self.reward.shape)
+        write(self._all_finals, (t, part), observation)
 
-    def finish(self, envs: Environments, state: Tensor | None) -> None:
-        """Take the observation after the last step."""
-        self.last = envs.observation
+    def finish(self, last: dict[str, Tensor], state: Tensor | None) -> None:
+        """Take the observation after the last step, leaves (E, ...), and the memory then."""
+        self.last = last
         self._last_state = state
 
     def finals(self) -> tuple[Tensor, dict[str, Tensor], Tensor | None]:

@@ -28,13 +28,18 @@ def leaves(tree: Tree) -> list[Tensor]:
     return found
 
 
-def allocate(example: Tree, steps: int) -> Tree:
-    """Return zeros for `steps` trees like the example: leaves (steps, *leaf.shape)."""
-    return map_tree(lambda x: x.new_zeros((steps, *x.shape)), example)
+def allocate(example: Tree, *lead: int) -> Tree:
+    """Return zeros shaped like the example but for its leading dimensions: (*lead, ...).
+
+    Args:
+        example: Leaves (n, ...).
+        lead: What stands in the place of n.
+    """
+    return map_tree(lambda x: x.new_zeros((*lead, *x.shape[1:])), example)
 
 
-def write(storage: Tree, index: int, tree: Tree) -> None:
-    """Copy a tree into place `index` of storage made by `allocate`."""
+def write(storage: Tree, index: Any, tree: Tree) -> None:
+    """Copy a tree into the place `index` of storage made by `allocate`."""
     map_tree(lambda where, x: where[index].copy_(x), storage, tree)
 
 

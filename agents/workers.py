@@ -113,7 +113,16 @@ class FactoryVectorEnv(VectorEnv[Any, Any, Any]):
 
     def step(self, actions: Any) -> tuple[dict[str, np.ndarray], Any, Any, Any, dict[str, Any]]:
         """Take one step everywhere."""
-        self._call("step", list(iterate(self.action_space, actions)))
+        self.step_async(actions)
+        return self.step_wait()
+
+    def step_async(self, actions: Any) -> None:
+        """Let the workers begin a step; without workers, take it."""
+        self._send("step", list(iterate(self.action_space, actions)))
+
+    def step_wait(self) -> tuple[dict[str, np.ndarray], Any, Any, Any, dict[str, Any]]:
+        """Wait for the step that `step_async` began."""
+        self._collect()
         b = self._buffers
         ended = b.terminated | b.truncated
         infos: dict[str, Any] = {}
@@ -157,19 +166,30 @@ class FactoryVectorEnv(VectorEnv[Any, Any, Any]):
 
     def _call(self, what: str, items: Sequence[Any]) -> None:
         """Let every lane do something with its part of `items`."""
+        self._send(what, items)
+        self._collect()
+
+    def _send(self, what: str, items: Sequence[Any]) -> None:
         if self._lane is not None:
             getattr(self._lane, what)(items)
             return
+        self._forget_answers()
         for worker in self._workers:
             worker.send(what, items[worker.first : worker.last])
-        self._collect()
 
     def _ask(self, what: str) -> list[Any]:
         if self._lane is not None:
             return [getattr(self._lane, what)()]
+        self._forget_answers()
         for worker in self._workers:
             worker.send(what, None)
         return self._collect()
+
+    def _forget_answers(self) -> None:
+        """Take in answers that nobody waited for, because training was interrupted."""
+        late = [worker for worker in self._workers if worker.is_awaited]
+        for worker in _as_they_come(late):
+            worker.receive()
 
     def _collect(self) -> list[Any]:
         """Wait for all answers; the first failure ends all workers."""
@@ -212,11 +232,13 @@ class _Worker:
         )
         self.process.start()
         theirs.close()
+        self.is_awaited = True  # it will say that its environments are made
 
     def send(self, what: str, content: Any) -> None:
         """Ask for something."""
         try:
             self.pipe.send((what, _pack(content) if what == "set_state" else content))
+            self.is_awaited = True
         except (BrokenPipeError, OSError) as error:
             raise self._death() from error
 
@@ -226,6 +248,7 @@ class _Worker:
             if not self.pipe.poll():
                 raise EOFError
             kind, content = self.pipe.recv()
+            self.is_awaited = False
         except (EOFError, OSError) as error:
             raise self._death() from error
         if kind == "error":

@@ -40,6 +40,13 @@ def test_objects_and_factories_are_taken_as_they_are() -> None:
     assert env.num_envs == 2
 
 
+def test_workers_are_refused_where_environments_are_stepped_together() -> None:
+    with pytest.raises(ValueError, match=r"workers must be 0 for Entity/Minefield-v0, .* got 2"):
+        make_environments("Entity/Minefield-v0", num_envs=4, workers=2)
+    with pytest.raises(ValueError, match="workers must be 0 for SyncVectorEnv"):
+        make_environments(counters([2]), num_envs=4, workers=1)
+
+
 def test_an_unknown_id_names_the_nearest() -> None:
     with pytest.raises(ValueError, match="did you mean 'Entity/Minefield-v0'"):
         make_environments("Entity/Minefeld-v0", num_envs=1)

@@ -41,7 +41,7 @@ def test_full_batches_of_final_observations_give_the_same_rows() -> None:
             if when == t:
                 for key in full:
                     full[key][rows] = final[key]
-        other._keep_final(t, Final(None, full), None)
+        other._keep_final(t, Final(None, full), None, slice(None))
     index2, observation2, _ = other.finals()
     assert index2.tolist() == index.tolist()
     for key in observation:  # absent slots hold NaN

@@ -25,7 +25,7 @@ def test_map_keeps_the_structure() -> None:
 
 def test_written_trees_are_copies_and_come_back_by_row() -> None:
     source = map_tree(torch.clone, TREE)
-    storage = allocate(source, 5)
+    storage = allocate(source, 5, 3)
     write(storage, 2, source)
     source["move"].zero_()  # an environment that reuses its arrays
     flat = flatten_time(storage)

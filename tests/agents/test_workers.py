@@ -221,3 +221,14 @@ def test_a_wrapper_that_may_remember_makes_the_state_unknown() -> None:
     env = FactoryVectorEnv([make])
     env.reset(seed=0)
     assert env.get_state() is None
+
+
+def test_answers_that_nobody_waited_for_are_forgotten(opened: list[Any]) -> None:
+    env = FactoryVectorEnv([lambda: Counter(9)] * 2, workers=2)
+    opened.append(env)
+    env.reset(seed=0)
+    state = env.get_state()
+    env.step_async(np.zeros(2, int))  # training is interrupted here
+    env.set_state(state or [])
+    _, reward, *_ = env.step(np.zeros(2, int))
+    assert reward.tolist() == [1.0, 1.0]
