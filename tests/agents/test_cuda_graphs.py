@@ -9,7 +9,6 @@ from entity_encoder.agents import PPO, PPOConfig
 from entity_encoder.agents.collect import Collector
 from entity_encoder.agents.cuda_graphs import Captured
 from entity_encoder.agents.environments import Environments
-from entity_encoder.agents.optimiser import make_optimiser
 from entity_encoder.agents.policy import EntityPolicy
 from entity_encoder.agents.update import Updater
 from tests.agents.test_update import (
@@ -102,26 +101,6 @@ def test_captured_rollouts_equal_ordinary_ones(mode: str, options: dict[str, Any
         results.append(collector.collect())
     for name in ("action", "log_prob", "value", "next_value", "reward", "valid"):
         assert torch.equal(getattr(results[0], name), getattr(results[1], name)), name
-
-
-def test_the_learning_rate_of_a_captured_optimiser_is_one_tensor() -> None:
-    from entity_encoder.agents.optimiser import set_learning_rate, state_tensors
-
-    policy, plain = small_policy(), small_policy()
-    optimisers = [
-        make_optimiser(p.parameters(), learning_rate=0.1, epsilon=1e-5, captured=captured)
-        for p, captured in ((policy, True), (plain, False))
-    ]
-    observation = {"ship": torch.ones(2, 5, 3), "ship_mask": torch.ones(2, 5)}
-    place = optimisers[0].param_groups[0]["lr"]
-    assert len(state_tensors(optimisers[0])) == 3 * len(list(policy.parameters()))
-    for p, optimiser in zip((policy, plain), optimisers, strict=True):
-        for rate in (0.01, 0.02):
-            set_learning_rate(optimiser, rate)
-            p(observation).value.sum().backward()
-            optimiser.step()
-    assert optimisers[0].param_groups[0]["lr"] is place
-    assert torch.allclose(weights(policy), weights(plain), atol=1e-7)
 
 
 @pytest.mark.parametrize(
