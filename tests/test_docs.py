@@ -12,7 +12,13 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 # Blocks that show code nobody should write, or stand for a whole training.
 NOT_RUN = ("silently",)
-SHORTER = {"total_steps=40_000": "total_steps=4096", "episodes=100)": "episodes=5)"}
+SHORTER = {
+    "total_steps=40_000": "total_steps=4096",
+    "episodes=100)": "episodes=5)",
+    "total_timesteps=100_000": "total_timesteps=256",
+    '"timesteps": 12_500': '"timesteps": 33',
+}
+LIBRARIES = ("stable_baselines3", "skrl", "torchrl", "tianshou")
 
 
 def blocks_of(page: Path) -> list[str]:
@@ -26,7 +32,8 @@ def test_every_python_block_runs(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if page.name == "integrations.md":
-        pytest.importorskip("stable_baselines3", reason="stable-baselines3 is not installed")
+        for library in LIBRARIES:
+            pytest.importorskip(library, reason=f"{library} is not installed")
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {"__name__": page.stem}
     for block in blocks_of(page):

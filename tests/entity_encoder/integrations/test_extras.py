@@ -44,3 +44,10 @@ def test_importing_the_package_of_integrations_imports_no_library() -> None:
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert result.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("extra", sorted(LIBRARIES))
+def test_the_integration_is_imported_where_its_library_is_installed(extra: str) -> None:
+    library = LIBRARIES[extra]
+    pytest.importorskip(library, reason=f"{library} is not installed: make test-integrations")
+    importlib.import_module(f"entity_encoder.integrations.{extra}")

@@ -1,3 +1,4 @@
+import os
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -11,6 +12,8 @@ from entity_encoder import EntitySchema, PerEntity
 from tests.entity_encoder.integrations.toys import SMALL, Beacon, observe, permuted, with_junk
 
 pytest.importorskip("ray.rllib", reason="ray[rllib] is not installed")
+
+os.environ.setdefault("RAY_raylet_start_wait_time_s", "300")  # a busy machine takes its time
 
 with warnings.catch_warnings():  # the library's own deprecations
     warnings.simplefilter("ignore")
