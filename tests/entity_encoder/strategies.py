@@ -175,7 +175,7 @@ def assert_close(got: Tensor, expected: Tensor, tolerance: float, what: str = ""
     assert got.shape == expected.shape, f"{what}: {got.shape} != {expected.shape}"
     if not expected.numel():
         return
-    got, expected = got.detach().double(), expected.detach().double()
+    got, expected = got.detach().cpu().double(), expected.detach().cpu().double()
     scale = max(1.0, float(expected.abs().max()))
     worst = float((got - expected).abs().max())
     assert worst <= tolerance * scale, f"{what}: off by {worst:.3g} at scale {scale:.3g}"

@@ -147,6 +147,7 @@ def test_what_cannot_be_compiled_is_refused() -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="inductor needs a C++ compiler")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # importing inductor warns of its own
 def test_the_default_compiler_gives_the_same_function() -> None:
     encoder = make_encoder(SCHEMA, position_encoding="rotary")
     compiled = compile_encoder(encoder)
