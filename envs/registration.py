@@ -18,6 +18,7 @@ TASKS = {
     "Count": "count",
     "FloorIsLava": "floor_is_lava",
     "Minefield": "minefield",
+    "MultiSnake": "multi_snake",
     "PickMatchingBalls": "pick_matching_balls",
     "RockPaperScissors": "rock_paper_scissors",
     "Triage": "triage",
