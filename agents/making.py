@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,7 +19,7 @@ from entity_encoder.agents.workers import FactoryVectorEnv
 from entity_encoder.errors import nearest
 from entity_encoder.schema import EntitySchema
 
-__all__ = ["make_environments", "make_training_environments"]
+__all__ = ["make_environments", "make_training_environments", "spec_of"]
 
 
 def make_environments(
@@ -124,11 +125,32 @@ def _factories(
     return factories
 
 
-def _find(env: str) -> Any:
+def spec_of(env: str) -> Any:
+    """Return how an id is registered; of `module:id` the module is imported first.
+
+    Raises:
+        gymnasium.error.Error: Nobody registered it.
+        ValueError: There is no such module.
+    """
     import entity_encoder.envs  # noqa: F401  (registers the tasks)
 
+    module, _, name = env.rpartition(":")
+    if module:
+        try:
+            importlib.import_module(module)
+        except ModuleNotFoundError as error:
+            if error.name != module.partition(".")[0] and error.name != module:
+                raise  # the module is there, and itself lacks something
+            raise ValueError(
+                f"env must name a module before the colon, got {env!r}: there is no module "
+                f"{module!r} here or among the installed ones"
+            ) from error
+    return gymnasium.spec(name)
+
+
+def _find(env: str) -> Any:
     try:
-        return gymnasium.spec(env)
+        return spec_of(env)
     except gymnasium.error.Error as error:
         module, _, name = env.rpartition(":")
         close = nearest(name or module, gymnasium.registry)

@@ -47,6 +47,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         0 for success, 2 for bad input (said in one line), 130 after Ctrl-C.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
+    if arguments is None:  # so that `train my_file:MyEnv-v0` finds my_file.py, as python -m does
+        sys.path.append(os.getcwd())
     parser, parsers = build_parsers()
     if words and not words[0].startswith("-") and words[0] not in COMMANDS:
         close = nearest(words[0], COMMANDS)

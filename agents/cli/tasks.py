@@ -12,6 +12,7 @@ import gymnasium
 from gymnasium import spaces
 from gymnasium.vector import VectorEnv
 
+from entity_encoder.agents.making import spec_of
 from entity_encoder.errors import nearest
 from entity_encoder.schema import EntitySchema
 from entity_encoder.spaces import PerEntity, SelectEntity
@@ -62,8 +63,8 @@ def find_spec(env: str) -> Any:
     """
     tasks = list_tasks()
     try:
-        return gymnasium.spec(env)
-    except (gymnasium.error.Error, ImportError) as error:
+        return spec_of(env)
+    except gymnasium.error.Error as error:
         close = nearest(env, tasks) or nearest(f"{NAMESPACE}/{env}", tasks)
         close = close or nearest(env, gymnasium.registry)
         raise ValueError(
@@ -134,7 +135,7 @@ def action_kind(space: spaces.Space[Any]) -> str:
 
 def _make(env: str, env_kwargs: Mapping[str, Any]) -> gymnasium.Env[Any, Any] | VectorEnv:
     """Make one environment; one whose agents are rows comes as a vector environment only."""
-    if gymnasium.spec(env).entry_point is None:
+    if spec_of(env).entry_point is None:
         mode = "vector_entry_point"
         return gymnasium.make_vec(env, 1, vectorization_mode=mode, **env_kwargs)
     return gymnasium.make(env, disable_env_checker=True, **env_kwargs)

@@ -1,3 +1,4 @@
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -50,6 +51,23 @@ def test_workers_are_refused_where_environments_are_stepped_together() -> None:
 def test_an_unknown_id_names_the_nearest() -> None:
     with pytest.raises(ValueError, match="did you mean 'Entity/Minefield-v0'"):
         make_environments("Entity/Minefeld-v0", num_envs=1)
+
+
+def test_the_module_before_a_colon_is_imported_and_registers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = "import gymnasium\ngymnasium.register('Mine-v3', entry_point='tests.cases.toys:Toy')\n"
+    (tmp_path / "my_world.py").write_text(code)
+    (tmp_path / "my_broken_world.py").write_text("import no_such_package")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    try:
+        assert make_environments("my_world:Mine-v3", num_envs=3).num_envs == 3
+    finally:
+        del gymnasium.registry["Mine-v3"]
+    with pytest.raises(ValueError, match="must name a module before the colon, .* 'my_wrld'"):
+        make_environments("my_wrld:Mine-v3", num_envs=1)
+    with pytest.raises(ModuleNotFoundError, match="no_such_package"):
+        make_environments("my_broken_world:Mine-v3", num_envs=1)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import pytest
 
 from entity_encoder.agents.cli import main
@@ -145,3 +146,19 @@ def test_python_m_is_the_same_command_and_survives_a_closed_pipe() -> None:
     _, error = process.communicate()
     assert process.returncode == 0
     assert error == b""
+
+
+def test_a_module_in_the_current_folder_is_found(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Its script lies elsewhere, so that Python alone would not look there."""
+    code = "import gymnasium\ngymnasium.register('Mine-v5', entry_point='tests.cases.toys:Toy')\n"
+    (tmp_path / "my_own_world.py").write_text(code)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if path])
+    monkeypatch.setattr(sys, "argv", ["entity-encoder", "envs", "my_own_world:Mine-v5"])
+    try:
+        assert main() == 0
+    finally:
+        gymnasium.registry.pop("Mine-v5", None)
+    assert capsys.readouterr().out.startswith("my_own_world:Mine-v5")
