@@ -64,7 +64,7 @@ def test_the_module_before_a_colon_is_imported_and_registers(
         assert make_environments("my_world:Mine-v3", num_envs=3).num_envs == 3
     finally:
         del gymnasium.registry["Mine-v3"]
-    with pytest.raises(ValueError, match="must name a module before the colon, .* 'my_wrld'"):
+    with pytest.raises(ValueError, match=r"must name a module before the colon, .* 'my_wrld'"):
         make_environments("my_wrld:Mine-v3", num_envs=1)
     with pytest.raises(ModuleNotFoundError, match="no_such_package"):
         make_environments("my_broken_world:Mine-v3", num_envs=1)
