@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from entity_encoder.biased_attention import biased_attention
+from entity_encoder.grouped_attention import SMALL_SET, grouped_attention
 from entity_encoder.layout import DenseLayout, Layout, PackedLayout
 from entity_encoder.pinning import pinned_sdpa
 
@@ -130,9 +131,17 @@ def self_attention(
         return _varlen_self(qkv, layout, n_heads)
     if layout.strategy == "padded":
         return _padded_self(qkv, layout, n_heads, bias, dropout)
+    plain = bias is None and not dropout and qkv.dtype in (torch.float32, torch.float64)
+    if plain and layout.largest <= SMALL_SET:
+        return grouped_attention(qkv, layout.groups, n_heads)
     width = qkv.shape[-1] // 3
+    small = layout.small_sets(SMALL_SET) if plain else 0
+    pieces = layout.split(qkv)  # (S, n, 3 * H * d) each
     blocks = []
-    for i, block in enumerate(layout.split(qkv)):  # (S, n, 3 * H * d)
+    if small:
+        rows = sum(count * size for count, size in layout.groups[:small])
+        blocks.append(grouped_attention(qkv[:rows], layout.groups[:small], n_heads))
+    for i, block in enumerate(pieces[small:], start=small):
         count, size, _ = block.shape
         if size == 1 and not dropout:  # a softmax over one key is 1
             blocks.append(block[:, 0, 2 * width :])

@@ -63,6 +63,10 @@ class PackedLayout:
         """S, the number of sets with rows here."""
         return len(self.sets)
 
+    def small_sets(self, size: int) -> int:
+        """Return how many runs, the first ones, have sets of at most `size` entities."""
+        return sum(n <= size for _, n in self.groups)
+
     def pad(self, x: Tensor) -> Tensor:
         """Append zero rows: (T, D) -> (R, D)."""
         missing = self.n_rows - x.shape[0]
