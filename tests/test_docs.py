@@ -1,16 +1,25 @@
-"""Every Python block of the README and the pages runs, block after block, as a reader would."""
+"""The README and the pages: every Python block runs, every command exists, every table is true."""
 
 from __future__ import annotations
 
+import ast
 import re
+import shlex
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import gymnasium
 import pytest
 
+from entity_encoder.agents.cli import main
+from entity_encoder.agents.cli.main import build_parsers
+
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
-# Blocks that show code nobody should write, or stand for a whole training.
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
+FENCE = re.compile(r"^(```+)(\w*)\n(.*?)^\1$", re.MULTILINE | re.DOTALL)
+# Blocks that show code nobody should write.
 NOT_RUN = ("silently",)
 SHORTER = {
     "total_steps=40_000": "total_steps=4096",
@@ -18,31 +27,106 @@ SHORTER = {
     "total_timesteps=100_000": "total_timesteps=256",
     '"timesteps": 12_500': '"timesteps": 33',
 }
-LIBRARIES = ("stable_baselines3", "skrl", "torchrl", "tianshou")
+#: Page -> modules without which its blocks cannot run.
+NEEDS = {
+    "integrations.md": ("stable_baselines3", "skrl", "torchrl", "tianshou"),
+    "bridges.md": ("highway_env", "mpe2"),
+    "export.md": ("onnx", "onnxruntime", "onnxscript"),
+}
 
 
-def blocks_of(page: Path) -> list[str]:
-    return [b for b in BLOCK.findall(page.read_text()) if not any(w in b for w in NOT_RUN)]
+def blocks_of(page: Path, language: str) -> list[str]:
+    found = [code for _, kind, code in FENCE.findall(page.read_text()) if kind == language]
+    return [code for code in found if not any(word in code for word in NOT_RUN)]
+
+
+@pytest.fixture(autouse=True)
+def _registry() -> Iterator[None]:
+    """Forget the environments that a page registers."""
+    import entity_encoder.envs  # noqa: F401  (registers ours first)
+
+    before = dict(gymnasium.registry)
+    yield
+    gymnasium.registry.clear()
+    gymnasium.registry.update(before)
 
 
 @pytest.mark.parametrize(
-    "page", [page for page in PAGES if blocks_of(page)], ids=lambda page: page.name
+    "page", [page for page in PAGES if blocks_of(page, "python")], ids=lambda page: page.name
 )
 def test_every_python_block_runs(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if page.name == "integrations.md":
-        for library in LIBRARIES:
-            pytest.importorskip(library, reason=f"{library} is not installed")
+    for library in NEEDS.get(page.name, ()):
+        pytest.importorskip(library, reason=f"{library} is not installed")
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {"__name__": page.stem}
-    for block in blocks_of(page):
+    for block in blocks_of(page, "python"):
         for long, short in SHORTER.items():
             block = block.replace(long, short)
         exec(compile(block, str(page), "exec"), names)
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_block_that_is_shown_only_is_python(page: Path) -> None:
+    for block in blocks_of(page, "py"):
+        ast.parse(block)
+
+
 def test_the_pages_name_files_that_exist() -> None:
     for page in PAGES:
-        for target in re.findall(r"\]\(((?!http)[^)#]+)\)", page.read_text()):
+        for target in re.findall(r"\]\(((?!http)[^)#]+)(?:#[^)]*)?\)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def commands_of(page: Path) -> Iterator[list[str]]:
+    """Yield the words of every command of a page's bash blocks."""
+    for block in blocks_of(page, "bash"):
+        for line in block.replace("\\\n", " ").splitlines():
+            if words := shlex.split(line, comments=True):
+                yield words
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_command_exists(page: Path) -> None:
+    parser, _ = build_parsers()
+    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    targets += [f"test-integration-{name}" for name in ("rllib",)]
+    for command in commands_of(page):
+        while "=" in command[0]:  # variables in front
+            command = command[1:]
+        if command[0] == "entity-encoder":
+            if command[1:] != ["--help"]:
+                assert not parser.parse_known_args(command[1:])[1], command
+        elif command[0] == "make":
+            assert command[1] in targets, command
+        elif "-m" in command:
+            module = command[command.index("-m") + 1].replace(".", "/")
+            assert any((ROOT / f).exists() for f in (f"{module}.py", f"{module}/__main__.py")) or (
+                module.startswith("entity_encoder/agents")
+            ), command
+        for word in command:
+            if word.startswith(("examples/", "benchmarks/")):
+                assert (ROOT / word).exists(), command
+
+
+def test_the_quick_start_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Save the file it says, and run the commands it gives, with fewer steps."""
+    page = DOCS / "quickstart.md"
+    (tmp_path / "berries.py").write_text(blocks_of(page, "python")[0])
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    commands = [words[1:] for words in commands_of(page) if words[0] == "entity-encoder"]
+    ran = [words[0] for words in commands if words[0] in ("train", "eval") and not _run(words)]
+    assert ran == ["train", "eval", "eval", "train"]
+    assert (tmp_path / "berries.gif").stat().st_size > 1000
+    assert "8,192 steps" in capsys.readouterr().out  # of the resumed training
+    sys.modules.pop("berries")
+
+
+def _run(words: list[str]) -> int:
+    fewer = {"100_000": "4096", "200_000": "8192", "20_000": "2000", "200": "3"}
+    words = [fewer.get(word, word) for word in words]
+    return main(words if words[0] == "eval" else [*words, "--eval-episodes", "3"])
