@@ -1,0 +1,1 @@
+"""PPO trainers beside each other on one task and one network; see `benchmarks.ppo.__main__`."""
