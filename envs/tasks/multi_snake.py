@@ -240,16 +240,15 @@ class MultiSnake(EntityVectorEnv):
         snakes = zip(state["cells"].tolist(), state["length"].tolist(), strict=True)
         for (cells, length), name in zip(snakes, state["colour"].tolist(), strict=True):
             points = [centre(place) for place in cells[:length]]
-            width = canvas.pixels(0.62)
             if length > 1:
-                canvas.line(points, SHOWN[name], width)
-            for x, y in points:
-                canvas.circle((x, y), 0.31, SHOWN[name])
-            x, y = points[0]
-            canvas.circle((x, y), 0.4, blend(SHOWN[name], "ink", 0.25))
+                canvas.line(points, SHOWN[name], canvas.pixels(0.62))
+            for point in points:
+                canvas.circle(point, 0.31, SHOWN[name])
+            head = points[0]
+            canvas.circle(head, 0.4, blend(SHOWN[name], "ink", 0.25))
             for side in (-0.14, 0.14):
-                canvas.circle((x + side, y + 0.1), 0.09, "white")
-                canvas.circle((x + side, y + 0.1), 0.04, "ink")
+                canvas.circle((head[0] + side, head[1] + 0.1), 0.09, "white")
+                canvas.circle((head[0] + side, head[1] + 0.1), 0.04, "ink")
         return canvas.image()
 
 
