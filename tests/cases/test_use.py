@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 
 from entity_encoder import EgoFrame, EntityEncoder, EntityGroup, EntitySchema
+from entity_encoder.envs.bridges.capacity import Capacity
+from entity_encoder.heads import ActionHead, make_action_head
+from entity_encoder.spaces import PerEntity, SelectEntity
 from tests.cases.adapter import A
 from tests.cases.test_att import close, obs
 
@@ -135,6 +140,98 @@ def test_use_15_the_dead_do_not_enter_the_statistics() -> None:
     encoder = EntityEncoder(schema, d_model=16, n_heads=2)
     encoding = encoder({"a": reports, "m": alive})
     assert torch.equal(encoding.pooled[3:], encoder.empty.expand(3, -1))
+
+
+def test_use_03_a_choice_is_a_slot_of_the_observation() -> None:
+    """Pointing at 6 targets with holes: absent ones never, and moved targets move the choice."""
+    space = spaces.Dict(
+        target=spaces.Box(-9, 9, (6, 2), np.float32), target_mask=spaces.MultiBinary(6)
+    )
+    torch.manual_seed(0)
+    encoder = EntityEncoder(space, d_model=16, n_heads=2)
+    head = make_action_head(SelectEntity("target", 6), encoder)
+    with torch.no_grad():
+        for parameter in head.parameters():
+            parameter.normal_()
+    rng = np.random.default_rng(0)
+    observation = {
+        "target": rng.normal(size=(3, 6, 2)),
+        "target_mask": np.array([[1, 0, 1, 1, 0, 1], [0, 0, 0, 0, 1, 0], [1] * 6]),
+    }
+    order = [4, 2, 0, 5, 1, 3]
+    moved = {key: value[:, order] for key, value in observation.items()}
+
+    def probabilities(shown: dict[str, Any]) -> torch.Tensor:  # (B, slots)
+        chosen = head(encoder(shown), {})
+        return torch.stack([chosen.log_prob(torch.full((3,), i)).exp() for i in range(6)], 1)
+
+    probability = probabilities(observation)
+    absent = torch.from_numpy(observation["target_mask"] == 0)
+    assert (probability[absent] == 0).all()
+    close(probability.sum(1), torch.ones(3))
+    close(probabilities(moved), probability[:, order])
+    best = head(encoder(observation), {}).mode()
+    assert [order[i] for i in head(encoder(moved), {}).mode().tolist()] == best.tolist()
+
+
+def _crew() -> tuple[EntityEncoder, ActionHead]:
+    space = spaces.Dict(crew=spaces.Box(-99, 99, (8, 1)), crew_mask=spaces.MultiBinary(8))
+    torch.manual_seed(0)
+    encoder = EntityEncoder(space, d_model=16, n_heads=2)
+    head = make_action_head(PerEntity("crew", 8, 3), encoder)
+    with torch.no_grad():
+        for parameter in head.parameters():
+            parameter.normal_()
+    return encoder, head
+
+
+def test_use_05_actions_reach_entities_by_slot_whatever_their_ids() -> None:
+    """Ids 4 to 11 are features; of the actors 8 and 10 each chooses in the slot it stands in."""
+    encoder, head = _crew()
+    ids = np.arange(4, 12)
+    choices: dict[int, set[int]] = {8: set(), 10: set()}
+    for shown in (ids, ids[::-1].copy(), np.roll(ids, 3)):
+        present = np.isin(shown, (8, 10))
+        observation = {"crew": shown[:, None], "crew_mask": present}
+        action = head(encoder(observation), {}).mode().numpy()
+        assert action.shape == (8,)
+        for number in (8, 10):
+            choices[number].add(int(action[shown == number][0]))
+        assert not action[np.logical_not(present)].any()
+    assert all(len(found) == 1 for found in choices.values())
+
+
+def test_use_13_no_actor_one_and_five_in_one_batch() -> None:
+    encoder, head = _crew()
+    mask = np.arange(8) < np.array([[0], [1], [5]])
+    observation = {"crew": np.random.default_rng(0).normal(size=(3, 8, 1)), "crew_mask": mask}
+    chosen = head(encoder(observation), {})
+    action = chosen.sample(torch.Generator().manual_seed(0))
+    log_prob, entropy = chosen.log_prob(action), chosen.entropy()
+    assert log_prob[0] == 0
+    assert entropy[0] == 0
+    assert (log_prob[1:] < 0).all()
+    (log_prob.sum() + entropy.sum()).backward()
+    assert all(bool(p.grad.isfinite().all()) for p in head.parameters() if p.grad is not None)
+    # What absent actors are said to do counts for nothing.
+    changed = torch.where(torch.from_numpy(mask), action, (action + 1) % 3)
+    assert torch.equal(chosen.log_prob(changed), log_prob)
+
+
+def test_use_17_entities_that_do_not_fit_are_left_out_by_rule_and_counted() -> None:
+    """20 entities, 16 slots: the nearest stay, one warning, a counter, never chance."""
+    rows = np.random.default_rng(0).normal(size=(20, 2)).astype(np.float32)
+    capacity = Capacity("unit", 16, priority=lambda rows: -np.hypot(rows[:, 0], rows[:, 1]))
+    with pytest.warns(UserWarning, match="20 entities of 'unit' do not fit into 16 slots"):
+        padded, mask = capacity.pad(rows)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        again, _ = capacity.pad(rows)
+    nearest = sorted(range(20), key=lambda i: float(rows[i, 0]) ** 2 + float(rows[i, 1]) ** 2)
+    assert np.array_equal(padded, rows[sorted(nearest[:16])])
+    assert mask.sum() == 16
+    assert np.array_equal(padded, again)
+    assert capacity.truncated == 8
 
 
 @pytest.mark.parametrize("turning", [False, True])

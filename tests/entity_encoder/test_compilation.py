@@ -51,7 +51,7 @@ def test_widths_are_few_and_the_capacity_is_one_of_them() -> None:
     assert fitting_width(100, 3, widths=(2, 30)) == 120
 
 
-def test_fourteen_sizes_cost_at_most_four_graphs() -> None:
+def test_att_32_fourteen_sizes_cost_at_most_four_graphs() -> None:
     counter = CompileCounter()
     schema = EntitySchema((EntityGroup("a", 64, ("x",), "m"),))
     encoder = make_encoder(schema, n_layers=1)

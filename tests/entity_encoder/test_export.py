@@ -117,7 +117,7 @@ def onnx_file(function: PolicyFunction, tmp_path_factory: pytest.TempPathFactory
     return path
 
 
-def test_the_file_agrees_with_the_policy_on_unseen_shapes(
+def test_att_33_the_file_agrees_with_the_policy_on_unseen_shapes(
     function: PolicyFunction, onnx_file: Path
 ) -> None:
     session = onnxruntime.InferenceSession(onnx_file, providers=["CPUExecutionProvider"])
