@@ -19,7 +19,7 @@ from entity_encoder.agents.workers import FactoryVectorEnv
 from entity_encoder.errors import nearest
 from entity_encoder.schema import EntitySchema
 
-__all__ = ["make_environments", "make_training_environments", "spec_of"]
+__all__ = ["is_array_task", "make_environments", "make_training_environments", "spec_of"]
 
 
 def make_environments(
@@ -58,7 +58,7 @@ def make_environments(
         return env
     assert isinstance(env, str)
     kwargs = dict(env_kwargs or {})
-    if _is_ours(_find(env)):
+    if is_array_task(env):
         # Tensors from the environment to the policy, and no step spent on a reset.
         ours = {"output": "torch", "device": device, "autoreset_mode": AutoresetMode.SAME_STEP}
         kwargs = {**ours, **kwargs}
@@ -157,9 +157,14 @@ def _find(env: str) -> Any:
         raise ValueError(f"env must be a registered environment id, got {env!r}{close}") from error
 
 
-def _is_ours(spec: Any) -> bool:
+def is_array_task(env: str) -> bool:
+    """Whether an id makes an `EntityVectorEnv`: one of ours, or one made known by `register_task`.
+
+    Raises:
+        ValueError: For an id that nobody registered.
+    """
     from entity_encoder.envs.registration import make_vector_env
 
-    entry = spec.vector_entry_point
+    entry = _find(env).vector_entry_point
     name = f"{make_vector_env.__module__}:{make_vector_env.__name__}"
     return entry is make_vector_env or entry == name

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from entity_encoder.agents.environments import Environments
 from entity_encoder.agents.evaluate import EVALUATION_SEED, Actions, EvaluationResult, evaluate
-from entity_encoder.agents.making import make_environments
+from entity_encoder.agents.making import is_array_task, make_environments
 from entity_encoder.agents.policy import EntityPolicy
 from entity_encoder.agents.video import to_frame
 
@@ -76,14 +75,21 @@ def make_visible(
         env: Environment id.
         env_kwargs: Its options.
         device: Where the policy is.
-    """
-    import entity_encoder.envs  # noqa: F401  (registers the tasks)
 
+    Raises:
+        ValueError: The environment draws nothing.
+    """
     options = {**(env_kwargs or {}), "render_mode": "rgb_array"}
-    spec = gymnasium.registry.get(env)
-    if spec is not None and spec.namespace == "Entity" and spec.vector_entry_point is not None:
+    if is_array_task(env):
         options["autoreset_mode"] = AutoresetMode.NEXT_STEP
     vector = make_environments(env, num_envs=1, device=device, env_kwargs=options)
+    if vector.render_mode != "rgb_array":
+        vector.close()
+        raise ValueError(
+            f"environment {env!r} must draw frames to be recorded, got render_mode "
+            f'{vector.render_mode!r} although it was made with "rgb_array"; keep the argument '
+            "as `self.render_mode` and return an array from `render`"
+        )
     return Environments(vector, device=device)
 
 
