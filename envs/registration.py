@@ -16,6 +16,7 @@ __all__ = ["TASKS", "find_task", "make_vector_env", "register_tasks"]
 TASKS = {
     "CherryPick": "cherry_pick",
     "Count": "count",
+    "Coverage": "coverage",
     "FloorIsLava": "floor_is_lava",
     "Minefield": "minefield",
     "MultiSnake": "multi_snake",

@@ -214,6 +214,8 @@ def test_class_docstring_is_the_page(name: str) -> None:
         ("CherryPick", {"max_cherries": 1}, "max_cherries must be a whole number from 2 to 1024"),
         ("Count", {"max_beans": 0}, "max_beans must be a whole number from 1 to 1024, got 0"),
         ("Count", {"choices": 11}, "choices must be a whole number from 2 to 10, got 11"),
+        ("Coverage", {"max_agents": 0}, "max_agents must be a whole number from 1 to 128, got 0"),
+        ("Coverage", {"min_agents": 5}, "min_agents must be a whole number from 1 to 4, got 5"),
         ("FloorIsLava", {"max_tiles": 9}, "max_tiles must be a whole number from 1 to 8, got 9"),
         ("Minefield", {"max_mines": 513}, "max_mines must be a whole number from 1 to 512"),
         ("MultiSnake", {"num_snakes": 9}, "num_snakes must be a whole number from 1 to 8, got 9"),
