@@ -11,7 +11,7 @@ from entity_encoder.envs.bridges.registration import register_bridges
 from entity_encoder.envs.bridges.sequence import SequenceToEntities
 from entity_encoder.envs.checker import EnvReport, check_entity_env
 from entity_encoder.envs.groups import Global, Group
-from entity_encoder.envs.registration import TASKS, find_task, register_tasks
+from entity_encoder.envs.registration import TASKS, find_task, register_task, register_tasks
 from entity_encoder.envs.rng import Rng
 from entity_encoder.envs.single import EntityEnv
 from entity_encoder.envs.vector import EntityVectorEnv, State
@@ -34,6 +34,7 @@ __all__ = [
     "State",
     "check_entity_env",
     "find_task",
+    "register_task",
     "register_tasks",
 ]
 

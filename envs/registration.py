@@ -10,7 +10,7 @@ import gymnasium
 if TYPE_CHECKING:
     from entity_encoder.envs.vector import EntityVectorEnv
 
-__all__ = ["TASKS", "find_task", "make_vector_env", "register_tasks"]
+__all__ = ["TASKS", "find_task", "make_vector_env", "register_task", "register_tasks"]
 
 #: Module of each task below `entity_encoder.envs.tasks`, by class name.
 TASKS = {
@@ -41,21 +41,32 @@ def find_task(name: str) -> type[EntityVectorEnv]:
     return task
 
 
-def make_vector_env(task: str, num_envs: int = 1, **options: Any) -> EntityVectorEnv:
+def make_vector_env(
+    task: str | type[EntityVectorEnv], num_envs: int = 1, **options: Any
+) -> EntityVectorEnv:
     """Build a task's vector environment; the entry point of `gymnasium.make_vec`."""
-    make: Any = find_task(task)
+    make: Any = find_task(task) if isinstance(task, str) else task
     env: EntityVectorEnv = make(num_envs, **options)
     return env
+
+
+def register_task(env_id: str, task: str | type[EntityVectorEnv]) -> None:
+    """Register a task for `gymnasium.make`, `make_vec` and training, as ours are.
+
+    Args:
+        env_id: Such as "Chase-v0".
+        task: A subclass of `EntityVectorEnv`, or the name of one of ours.
+    """
+    gymnasium.register(
+        env_id,
+        entry_point="entity_encoder.envs.single:EntityEnv",
+        vector_entry_point="entity_encoder.envs.registration:make_vector_env",
+        kwargs={"task": task},
+    )
 
 
 def register_tasks() -> None:
     """Register every task as `Entity/<name>-v0`, for `make` and `make_vec`; once."""
     for name in TASKS:
-        env_id = f"Entity/{name}-v0"
-        if env_id not in gymnasium.registry:
-            gymnasium.register(
-                env_id,
-                entry_point="entity_encoder.envs.single:EntityEnv",
-                vector_entry_point="entity_encoder.envs.registration:make_vector_env",
-                kwargs={"task": name},
-            )
+        if f"Entity/{name}-v0" not in gymnasium.registry:
+            register_task(f"Entity/{name}-v0", name)

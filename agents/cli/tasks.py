@@ -17,7 +17,15 @@ from entity_encoder.errors import nearest
 from entity_encoder.schema import EntitySchema
 from entity_encoder.spaces import PerEntity, SelectEntity
 
-__all__ = ["TaskInfo", "action_kind", "describe_task", "find_spec", "list_tasks", "task_page"]
+__all__ = [
+    "TaskInfo",
+    "action_kind",
+    "describe_task",
+    "find_spec",
+    "list_tasks",
+    "references_of",
+    "task_page",
+]
 
 NAMESPACE = "Entity"
 UNEXPECTED = re.compile(r"unexpected keyword argument '(\w+)'")
@@ -133,6 +141,16 @@ def action_kind(space: spaces.Space[Any]) -> str:
     return type(space).__name__
 
 
+def references_of(task: Any) -> tuple[float, float] | None:
+    """Return what random actions and the scripted policy get, where the task has such a policy."""
+    from entity_encoder.envs.vector import EntityVectorEnv
+
+    scripted = getattr(type(task), "reference_policy", EntityVectorEnv.reference_policy)
+    if scripted is EntityVectorEnv.reference_policy:
+        return None
+    return float(task.random_return), float(task.reference_return)
+
+
 def _make(env: str, env_kwargs: Mapping[str, Any]) -> gymnasium.Env[Any, Any] | VectorEnv:
     """Make one environment; one whose agents are rows comes as a vector environment only."""
     if spec_of(env).entry_point is None:
@@ -151,14 +169,14 @@ def _read(env: str, made: gymnasium.Env[Any, Any] | VectorEnv) -> TaskInfo:
         schema = EntitySchema.from_space(made.observation_space)
     task = _task_of(made)
     page = inspect.cleandoc(type(task).__doc__ or "")
-    reference = getattr(task, "reference_return", None)
+    random, reference = references_of(task) or (None, None)
     return TaskInfo(
         id=env,
         description=page.splitlines()[0] if page else "",
         actions=action_kind(getattr(made, "single_action_space", made.action_space)),
         groups={group.name: group.slots for group in schema.groups},
-        random_return=None if reference is None else float(task.random_return),
-        reference_return=None if reference is None else float(reference),
+        random_return=random,
+        reference_return=reference,
     )
 
 

@@ -16,7 +16,7 @@ from entity_encoder.agents.cli.options import (
     key_values,
     whole_number,
 )
-from entity_encoder.agents.cli.tasks import describe_task
+from entity_encoder.agents.cli.tasks import describe_task, references_of
 from entity_encoder.agents.config import PPOConfig
 from entity_encoder.agents.presets import config_for
 from entity_encoder.agents.progress import format_seconds
@@ -109,7 +109,7 @@ def report(agent: PPO, result: EvaluationResult | None) -> str:
     speed = agent.steps / agent.seconds if agent.seconds else 0.0
     took = f"{format_seconds(agent.seconds)}, {speed:,.0f} steps/s"
     lines = ["", f"{_name(agent)}: trained for {agent.steps:,} steps ({took})"]
-    references = _references(agent)
+    references = references_of(agent.envs.env.unwrapped)
     if result is not None:
         lines.append(f"  return       {result.returns} over {len(result.episodes)} episodes")
     if references is not None:
@@ -138,7 +138,7 @@ def summary(agent: PPO, result: EvaluationResult | None, steps: int) -> dict[str
         result: Of the final evaluation.
         steps: Steps that this call added.
     """
-    references = _references(agent)
+    references = references_of(agent.envs.env.unwrapped)
     low, high = references or (None, None)
     known = result is not None and references is not None
     return {
@@ -187,13 +187,6 @@ def _resumed(options: argparse.Namespace) -> PPO:
 def _name(agent: PPO) -> str:
     made = agent.env_description
     return "environment" if made is None else str(made["id"])
-
-
-def _references(agent: PPO) -> tuple[float, float] | None:
-    """Return what random actions and the scripted policy get, where the task says so."""
-    task: Any = agent.envs.env.unwrapped
-    reference = getattr(task, "reference_return", None)
-    return None if reference is None else (float(task.random_return), float(reference))
 
 
 def _reached(result: Any, references: Any) -> float:

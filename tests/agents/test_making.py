@@ -7,9 +7,9 @@ import pytest
 import torch
 from gymnasium.vector import AutoresetMode
 
-from entity_encoder.agents.making import make_environments
+from entity_encoder.agents.making import is_array_task, make_environments
 from entity_encoder.agents.workers import FactoryVectorEnv
-from entity_encoder.envs.registration import find_task
+from entity_encoder.envs.registration import find_task, register_task
 from tests.cases.toys import Counter, Toy, counters
 
 
@@ -81,3 +81,14 @@ def test_the_module_before_a_colon_is_imported_and_registers(
 def test_anything_else_is_refused(env: Any, message: str) -> None:
     with pytest.raises(TypeError, match=message):
         make_environments(env, num_envs=1)
+
+
+def test_registered_tasks_of_others_are_array_tasks_too() -> None:
+    register_task("MakingTest/Field-v0", find_task("Minefield"))
+    try:
+        env: Any = make_environments("MakingTest/Field-v0", num_envs=3)
+        assert env.metadata["autoreset_mode"] is AutoresetMode.SAME_STEP
+        assert is_array_task("MakingTest/Field-v0")
+        assert not is_array_task("CartPole-v1")
+    finally:
+        del gymnasium.registry["MakingTest/Field-v0"]

@@ -1,11 +1,15 @@
 import subprocess
 import sys
+from typing import Any
 
 import gymnasium
 import pytest
+from gymnasium import spaces
+from torch import Tensor
 
 import entity_encoder.envs as envs
-from entity_encoder.envs.registration import TASKS, find_task, register_tasks
+from entity_encoder.envs import EntityVectorEnv, Group, Rng, State, check_entity_env
+from entity_encoder.envs.registration import TASKS, find_task, register_task, register_tasks
 
 
 @pytest.mark.parametrize("name", TASKS)
@@ -50,3 +54,34 @@ def test_importing_gymnasium_alone_does_not_import_us() -> None:
         "assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+class Still(EntityVectorEnv):
+    """Nothing moves, and the third step ends it."""
+
+    def __init__(self, num_envs: int = 1, *, stones: int = 3, **options: Any) -> None:
+        super().__init__(
+            num_envs, groups=(Group("stone", stones),), action_space=spaces.Discrete(2), **options
+        )
+
+    def initial(self, rng: Rng) -> State:
+        return {"here": rng.uniform(1)}
+
+    def transition(self, state: State, action: Tensor, rng: Rng) -> Any:
+        return state, action.float(), state["elapsed"] >= 2, None
+
+    def observe(self, state: State) -> dict[str, Tensor]:
+        return {"stone": state["here"].new_zeros(len(state["here"]), self.groups[0].slots, 0)}
+
+
+def test_a_task_of_one_s_own_is_made_singly_and_in_batches() -> None:
+    register_task("Registration/Still-v0", Still)
+    try:
+        single = gymnasium.make("Registration/Still-v0", stones=5)
+        batch = gymnasium.make_vec("Registration/Still-v0", num_envs=7, stones=5)
+        assert isinstance(batch, Still)
+        assert single.get_wrapper_attr("task").groups == batch.groups
+        assert single.observation_space == batch.single_observation_space
+        assert check_entity_env(batch).episodes == 7 * 25  # three steps and a reset each: 100 / 4
+    finally:
+        del gymnasium.registry["Registration/Still-v0"]
