@@ -18,6 +18,7 @@ TASKS = {
     "Count": "count",
     "Coverage": "coverage",
     "FloorIsLava": "floor_is_lava",
+    "LockChain": "lock_chain",
     "Minefield": "minefield",
     "MultiSnake": "multi_snake",
     "PickMatchingBalls": "pick_matching_balls",

@@ -81,7 +81,7 @@ class Rng:
         count = math.prod(shape)
         index = _weyl_sequence(self._drawn, count, self.device)
         self._drawn += count
-        return _mix(self._stream + index).view(-1, *shape)
+        return _mix(self._stream + index).view(len(self), *shape)
 
     def uniform(self, *shape: int, low: float = 0.0, high: float = 1.0) -> Tensor:
         """Draw float32 numbers from [low, high), shape (E, *shape)."""

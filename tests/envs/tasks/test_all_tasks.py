@@ -69,7 +69,10 @@ def trajectory(name: str, num_envs: int, first: int, steps: int) -> list[Any]:
 @pytest.mark.parametrize("name", TASKS)
 def test_gymnasium_s_checker_finds_nothing(name: str) -> None:
     # The checker draws an action in one state and takes it in another: no slot may be absent.
-    full: dict[str, Any] = {"Triage": {"min_jobs": 8}}
+    full: dict[str, Any] = {
+        "LockChain": {"min_chain": 3, "min_branches": 3, "min_branch_length": 2},
+        "Triage": {"min_jobs": 8},
+    }
     env = gymnasium.make(f"Entity/{name}-v0", **full.get(name, {}))
     check_env(env.unwrapped, skip_render_check=True)  # it would open a window
     check_entity_env(env, steps=20)
@@ -217,6 +220,13 @@ def test_class_docstring_is_the_page(name: str) -> None:
         ("Coverage", {"max_agents": 0}, "max_agents must be a whole number from 1 to 128, got 0"),
         ("Coverage", {"min_agents": 5}, "min_agents must be a whole number from 1 to 4, got 5"),
         ("FloorIsLava", {"max_tiles": 9}, "max_tiles must be a whole number from 1 to 8, got 9"),
+        ("LockChain", {"max_chain": 65}, "max_chain must be a whole number from 1 to 64, got 65"),
+        ("LockChain", {"min_branches": 4}, "min_branches must be a whole number from 0 to 3"),
+        (
+            "LockChain",
+            {"max_branches": 64, "max_branch_length": 4},
+            r"max_chain \+ max_branches \* max_branch_length must be at most 256.*, got 259",
+        ),
         ("Minefield", {"max_mines": 513}, "max_mines must be a whole number from 1 to 512"),
         ("MultiSnake", {"num_snakes": 9}, "num_snakes must be a whole number from 1 to 8, got 9"),
         ("MultiSnake", {"size": 4}, "size must be a whole number from 5 to 32, got 4"),
