@@ -11,7 +11,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from entity_encoder import EntityEncoder, EntitySchema
+from entity_encoder import EntityEncoder, EntityEncoding, EntitySchema
 from entity_encoder.agents.memory import Memory
 from entity_encoder.agents.trees import Tree
 from entity_encoder.distributions import ActionDistribution
@@ -27,11 +27,13 @@ class PolicyOutput:
     Attributes:
         distribution: Over actions, one per row.
         value: (...), estimate of the discounted return from here.
+        encoding: What the actor's encoder made of the entities.
         state: (E, H), memory of a recurrent policy afterwards, or None.
     """
 
     distribution: ActionDistribution
     value: Tensor
+    encoding: EntityEncoding
     state: Tensor | None = None
 
 
@@ -136,6 +138,7 @@ class EntityPolicy(nn.Module):
         state: Tensor | None = None,
         begins: Tensor | None = None,
         active: Tensor | None = None,
+        return_attention: bool = False,
     ) -> PolicyOutput:
         """Return the action distribution and the value.
 
@@ -145,8 +148,9 @@ class EntityPolicy(nn.Module):
             begins: (E,) or (T, E) bool, rows that begin an episode, where memory is emptied.
             active: Rows that act, shaped like the leading dimensions; None: all. In the others
                 an absence of legal actions is no error.
+            return_attention: Whether `encoding` holds attention maps; all else stays bit-equal.
         """
-        encoding = self.encoder(observation)
+        encoding = self.encoder(observation, return_attention=return_attention)
         first, second = self._split(state)
         encoding.pooled, first = _remember(self.memory, encoding.pooled, first, begins)
         pooled = encoding.pooled
@@ -155,9 +159,8 @@ class EntityPolicy(nn.Module):
             pooled, second = _remember(self.critic_memory, pooled, second, begins)
         distribution = self.action_head(encoding, observation, active=active)
         states = [part for part in (first, second) if part is not None]
-        return PolicyOutput(
-            distribution, self._value(pooled), torch.cat(states, dim=-1) if states else None
-        )
+        memory = torch.cat(states, dim=-1) if states else None
+        return PolicyOutput(distribution, self._value(pooled), encoding, memory)
 
     def value(
         self,

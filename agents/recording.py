@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from entity_encoder.agents.making import is_array_task, make_environments
 from entity_encoder.agents.policy import EntityPolicy
 from entity_encoder.agents.video import to_frame
 
-__all__ = ["make_visible", "record"]
+__all__ = ["first_frame", "make_visible", "record"]
 
 
 class _FrameLimitError(Exception):
@@ -29,6 +29,7 @@ def record(
     deterministic: bool = True,
     seed: int = EVALUATION_SEED,
     max_frames: int = 600,
+    draw: Callable[[Environments], Any] | None = None,
 ) -> tuple[list[np.ndarray], EvaluationResult | None]:
     """Play episodes in the first environment and keep what is seen.
 
@@ -39,6 +40,7 @@ def record(
         deterministic: Take the most probable action instead of drawing one.
         seed: Of environments and drawn actions.
         max_frames: Stop in the middle of an episode rather than keep more.
+        draw: Returns the picture of a new observation; default the environment's own frame.
 
     Returns:
         Frames (height, width, 3), and the result of the episodes, None if they were cut short.
@@ -53,7 +55,7 @@ def record(
     def keep(envs: Environments) -> None:
         if len(frames) >= max_frames:
             raise _FrameLimitError
-        frames.append(_first_frame(envs.render()))
+        frames.append(first_frame(envs.render()) if draw is None else to_frame(draw(envs)))
 
     try:
         result = evaluate(
@@ -93,7 +95,12 @@ def make_visible(
     return Environments(vector, device=device)
 
 
-def _first_frame(rendered: Any) -> np.ndarray:
+def first_frame(rendered: Any) -> np.ndarray:
+    """Return the first of the frames that `render` gave.
+
+    Raises:
+        ValueError: It gave none.
+    """
     frame = rendered[0] if isinstance(rendered, (tuple, list)) and rendered else rendered
     if frame is None:
         raise ValueError(

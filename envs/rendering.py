@@ -53,6 +53,10 @@ class Canvas:
         margin: Pixels kept free at each side.
         header: Pixels kept free at the top, for `title`.
         background: Colour, a name of `PALETTE` or "#RRGGBB".
+
+    Attributes:
+        places: Pixel (x from the left, y from the top) of each entity that was marked, by group
+            and slot.
     """
 
     def __init__(
@@ -73,6 +77,7 @@ class Canvas:
         self._top = top + margin / scale + header / scale
         self._top += (height / scale - (top - bottom)) / 2
         full = (size[0] * _SUPERSAMPLING, size[1] * _SUPERSAMPLING)
+        self.places: dict[tuple[str, int], Point] = {}
         self._image = Image.new("RGB", full, _colour(background))
         self._draw = ImageDraw.Draw(self._image)
 
@@ -162,9 +167,16 @@ class Canvas:
         self._draw.text((pad, y), left, fill=PALETTE["ink"], font=font, anchor="lm")
         self._draw.text((width - pad, y), right, fill=PALETTE["grey"], font=font, anchor="rm")
 
+    def mark(self, group: str, slot: int, point: Point) -> None:
+        """Say where an entity of the observation is drawn, so that lines can be drawn to it."""
+        x, y = self._pixel(point)
+        self.places[group, slot] = (x / _SUPERSAMPLING, y / _SUPERSAMPLING)
+
     def image(self) -> Image.Image:
-        """Return the finished frame, RGB."""
-        return self._image.resize(self.size, Image.Resampling.LANCZOS)
+        """Return the finished frame, RGB; its `info["places"]` holds what was marked."""
+        image = self._image.resize(self.size, Image.Resampling.LANCZOS)
+        image.info["places"] = dict(self.places)
+        return image
 
 
 class Window:

@@ -83,6 +83,9 @@ class EntityVectorEnv(VectorEnv[dict[str, Any], Any, Any], ABC):
         "render_fps": 8,
     }
 
+    #: What the choices of a Discrete action space are called in pictures; empty: their numbers.
+    action_names: tuple[str, ...] = ()
+
     #: Mean return of a policy that draws among the legal actions, and that of the reference.
     random_return: float = 0.0
     reference_return: float = 1.0
@@ -290,6 +293,15 @@ class EntityVectorEnv(VectorEnv[dict[str, Any], Any, Any], ABC):
             ValueError: Without a render mode.
         """
         return self._viewer.arrays(self._frame, self.num_envs)
+
+    def picture(self, env: int = 0) -> Image.Image:
+        """Draw one environment, whatever the render mode.
+
+        Returns:
+            The frame; `info["places"]` tells at which pixel each entity stands, by group and
+            slot, where the task's drawing marks them (`Canvas.mark`).
+        """
+        return self._frame(env)
 
     def observation(self) -> dict[str, Any]:
         """Return the current observation again, for instance after `set_state`."""

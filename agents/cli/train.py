@@ -68,7 +68,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="episodes of the final evaluation; 0 leaves it out (default: 100)",
     )
-    for name, what in (("evaluate", "evaluations"), ("film", "films"), ("histogram", "histograms")):
+    for name, what in (
+        ("evaluate", "evaluations"),
+        ("film", "films of the policy"),
+        ("attention", "pictures of its attention"),
+        ("histogram", "histograms of weights, gradients and activations"),
+        ("embedding", "tables of its entities for the projector"),
+    ):
         parser.add_argument(
             f"--{name}-every",
             type=whole_number,
@@ -77,6 +83,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
             help=f"steps between {what} in TensorBoard; 0 = none (default: 0)",
         )
     parser.add_argument(
+        "--profile",
+        type=int,
+        default=0,
+        metavar="N",
+        help="iterations to profile, for the text tab and a trace file (default: 0)",
+    )
+    parser.add_argument(
         "--json", action="store_true", help="print the result as JSON on standard output"
     )
     add_config_options(parser.add_argument_group("settings"), PPOConfig)
@@ -84,15 +97,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Train, evaluate, and say what came of it."""
-    from entity_encoder.agents.callbacks import Evaluation, Film, Histograms
+    from entity_encoder.agents.callbacks import Evaluation
 
     if options.eval_episodes < 0:
         raise ValueError(f"--eval-episodes must not be negative, got {options.eval_episodes}")
+    watching = _watching(options)
     evaluation = Evaluation(options.evaluate_every, options.eval_episodes)
     agent = _resumed(options) if options.resume else _new(options)
-    agent.callbacks += [evaluation] if options.eval_episodes else []
-    agent.callbacks += [Film(options.film_every)] if options.film_every else []
-    agent.callbacks += [Histograms(options.histogram_every)] if options.histogram_every else []
+    agent.callbacks += [evaluation, *watching] if options.eval_episodes else watching
     before = agent.steps
     agent.learn()
     result = evaluation.result
@@ -152,6 +164,26 @@ def summary(agent: PPO, result: EvaluationResult | None, steps: int) -> dict[str
         "reached": _reached(result, references) if known else None,
         "evaluation": None if result is None else result.to_dict(),
     }
+
+
+def _watching(options: argparse.Namespace) -> list[Any]:
+    """Return the callbacks that were asked for."""
+    from entity_encoder.agents.callbacks import (
+        AttentionMaps,
+        Embeddings,
+        Film,
+        Histograms,
+        Profile,
+    )
+
+    asked = {
+        Film: options.film_every,
+        AttentionMaps: options.attention_every,
+        Histograms: options.histogram_every,
+        Embeddings: options.embedding_every,
+        Profile: options.profile,
+    }
+    return [make(every) for make, every in asked.items() if every]
 
 
 def _new(options: argparse.Namespace) -> PPO:

@@ -114,6 +114,22 @@ class Monitor:
             height, width = to_frame(frames[0]).shape[:2]
             self._write([image_value(tag, encode_gif(frames, fps=fps), height, width)], step)
 
+    def embedding(
+        self, tag: str, vectors: Any, labels: Mapping[str, Sequence[Any]], step: int
+    ) -> None:
+        """Write vectors for the projector, in place of those that the tag had before.
+
+        Args:
+            tag: Name of the table.
+            vectors: (K, D).
+            labels: K texts in each column.
+            step: Environment steps learned from so far.
+        """
+        if self.enabled:
+            from entity_encoder.agents.monitor.projector import write_projector
+
+            self._guard(write_projector, self.run_dir, tag, vectors, labels, step)
+
     def text(self, tag: str, markdown: str, step: int = 0) -> None:
         """Log a text; Markdown is rendered."""
         if self.enabled:

@@ -122,6 +122,7 @@ class CherryPick(EntityVectorEnv):
             if picked[slot]:
                 canvas.circle((x, y - 0.06), 0.26, outline="light")
                 continue
+            canvas.mark("cherry", slot, (x, y - 0.06))
             share = min(max(quality / 3 + 0.55, 0.0), 1.0)  # 0: worst, green; 1: best, red
             colour = blend("#BECD96", "#C41E3A", share)
             canvas.line(((x, y + 0.15), (x + 0.1, y + 0.4)), "green", 2)

@@ -121,6 +121,7 @@ class Count(EntityVectorEnv):
         canvas.rectangle((-0.3, -rows - 0.2), (columns + 0.3, 0.2), "white", "light", 2, radius=0.4)
         for slot in state["present"].nonzero().flatten().tolist():
             x, y = slot % columns + 0.5, -(slot // columns) - 0.5
+            canvas.mark("bean", slot, (x, y))
             canvas.circle((x - 0.12, y + 0.06), 0.22, fill="red")
             canvas.circle((x + 0.12, y - 0.06), 0.22, fill="red")
             canvas.circle((x - 0.14, y + 0.14), 0.06, fill="#F3C9B0")

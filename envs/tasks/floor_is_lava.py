@@ -61,6 +61,7 @@ class FloorIsLava(EntityVectorEnv):
     - v0: first version.
     """
 
+    action_names = ("N", "NE", "E", "SE", "S", "SW", "W", "NW")
     random_return = 0.125
 
     def __init__(self, num_envs: int = 1, *, max_tiles: int = 8, **options: Any) -> None:
@@ -136,8 +137,9 @@ class FloorIsLava(EntityVectorEnv):
             return cx, cy
 
         tile(list(middle), "white")
-        for place in state["lava"][state["lava_present"]].tolist():
-            cx, cy = tile(place, "red")
+        for slot in state["lava_present"].nonzero().flatten().tolist():
+            cx, cy = tile(state["lava"][slot].tolist(), "red")
+            canvas.mark("lava", slot, (cx, cy))
             for dy in (-0.2, 0.0, 0.2):
                 wave = [
                     (cx - 0.3 + 0.06 * k, cy + dy + 0.04 * (1 if k % 4 < 2 else -1))
@@ -145,7 +147,9 @@ class FloorIsLava(EntityVectorEnv):
                 ]
                 canvas.line(wave, "yellow", 2)
         cx, cy = tile(safe, "green")
+        canvas.mark("high_ground", 0, (cx, cy))
         canvas.polygon(((cx - 0.28, cy - 0.2), (cx, cy + 0.28), (cx + 0.28, cy - 0.2)), "#7FD1B0")
         player = (x - middle[0], y - middle[1])
         canvas.circle(player, 0.2, fill="blue", outline="white", width=2)
+        canvas.mark("player", 0, player)
         return canvas.image()

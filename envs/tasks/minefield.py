@@ -72,6 +72,7 @@ class Minefield(EntityVectorEnv):
     - v0: first version.
     """
 
+    action_names = ("left", "forward", "right")
     random_return = 0.033
     reference_return = 1.0
 
@@ -196,7 +197,9 @@ class Minefield(EntityVectorEnv):
         canvas.title("Minefield: reach the green target", f"step {int(state['elapsed'])}")
         corner = (HALF_WIDTH, HALF_WIDTH)
         canvas.rectangle((-corner[0], -corner[1]), corner, fill="#F1EDE0", outline="grey")
-        for mine in state["mine"][state["mine_present"]].tolist():
+        for slot in state["mine_present"].nonzero().flatten().tolist():
+            mine = state["mine"][slot].tolist()
+            canvas.mark("mine", slot, (mine[0], mine[1]))
             canvas.circle((mine[0], mine[1]), REACH, fill="#F3C9B0")  # deadly within
             for k in range(8):
                 angle = k * math.pi / 4
@@ -205,6 +208,8 @@ class Minefield(EntityVectorEnv):
             canvas.circle((mine[0], mine[1]), 2.8, fill="ink")
             canvas.circle((mine[0], mine[1]), 1.1, fill="red")
         target = (float(state["target"][0]), float(state["target"][1]))
+        canvas.mark("vehicle", 0, (x, y))
+        canvas.mark("target", 0, target)
         for radius, colour in ((REACH, "green"), (3.4, "white"), (1.8, "green")):
             canvas.circle(target, radius, fill=colour)
 

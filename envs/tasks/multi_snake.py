@@ -249,6 +249,10 @@ class MultiSnake(EntityVectorEnv):
             for side in (-0.14, 0.14):
                 canvas.circle((head[0] + side, head[1] + 0.1), 0.09, "white")
                 canvas.circle((head[0] + side, head[1] + 0.1), 0.04, "ink")
+        shown = self.observe({key: value[None] for key, value in state.items()})
+        for group in self.groups:
+            for slot, (x, y, _) in enumerate(shown[group.name][0].tolist()):
+                canvas.mark(group.name, slot, (x + 0.5, y + 0.5))
         return canvas.image()
 
 

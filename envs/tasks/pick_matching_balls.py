@@ -140,6 +140,7 @@ class PickMatchingBalls(EntityVectorEnv):
         )
         for slot in state["present"].nonzero().flatten().tolist():
             x, y = slot % columns + 0.5, -(slot // columns) - 0.5
+            canvas.mark("ball", slot, (x, y))
             colour = SHOWN[int(state["colour"][slot])]
             if state["selected"][slot]:
                 canvas.circle((x, y), 0.44, outline="ink", width=2.5)

@@ -129,18 +129,20 @@ class Triage(EntityVectorEnv):
         left = state["left"].tolist()
         canvas.title("Triage: do the most valuable jobs in time", f"step {now}, {sum(left)} left")
         canvas.text((0, 0.3), "jobs by deadline; width is weight", "grey", 13, "lm")
-        rows: list[list[float]] = [[] for _ in range(latest + 1)]
+        rows: list[list[tuple[float, int]]] = [[] for _ in range(latest + 1)]
         for slot, there in enumerate(left):
             if there:
-                rows[int(state["deadline"][slot])].append(float(state["weight"][slot]))
-        for step, weights in enumerate(rows[1:], start=1):
+                rows[int(state["deadline"][slot])].append((float(state["weight"][slot]), slot))
+        for step, jobs in enumerate(rows[1:], start=1):
             y = -step + 0.5
             size = min(canvas.pixels(0.34), 14)
             canvas.text((-0.1, y), str(step), "red" if step == now + 1 else "grey", size, "rm")
             canvas.line(((0, y - 0.5), (4.3, y - 0.5)), "light", 1)
-            x, scale = 0.05, min(1.0, 4.2 / max(sum(weights) + 0.06 * len(weights), 0.01))
-            for weight in sorted(weights, reverse=True):
+            total = sum(weight for weight, _ in jobs)
+            x, scale = 0.05, min(1.0, 4.2 / max(total + 0.06 * len(jobs), 0.01))
+            for weight, slot in sorted(jobs, reverse=True):
                 end = x + weight * scale
+                canvas.mark("job", slot, ((x + end) / 2, y))
                 colour = blend("light", "blue", weight)
                 canvas.rectangle((x, y - 0.36), (end, y + 0.36), colour, radius=0.04)
                 x = end + 0.06 * scale

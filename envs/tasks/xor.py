@@ -104,6 +104,7 @@ class Xor(EntityVectorEnv):
         )
         for slot, value in enumerate(values):
             x, y = slot % columns + 0.5, -(slot // columns) - 0.5
+            canvas.mark("input", slot, (x, y))
             canvas.circle((x, y), 0.36, "yellow" if value else "white", "ink", 2)
             canvas.text((x, y), str(value), size=canvas.pixels(0.3))
         answer = int((sum(values) + negate) % 2)

@@ -71,6 +71,15 @@ def test_a_long_film_is_cut() -> None:
     assert result is None
 
 
+def test_pictures_may_be_drawn_by_somebody_else() -> None:
+    def draw(envs: Environments) -> np.ndarray:
+        return np.full((4, 4, 3), len(envs.observation), np.uint8)
+
+    frames, _ = record(stay, Environments(FactoryVectorEnv([Film])), draw=draw)
+    assert len(frames) == 3
+    assert all((frame == 2).all() for frame in frames)  # dot and dot_mask
+
+
 def test_one_environment_is_filmed_at_a_time() -> None:
     with pytest.raises(ValueError, match="num_envs must be 1 to record an episode, got 3"):
         record(stay, Environments(FactoryVectorEnv([Film] * 3)))

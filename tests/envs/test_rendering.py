@@ -160,3 +160,12 @@ def test_window_shows_the_frames_as_one_picture(monkeypatch: pytest.MonkeyPatch)
         "update",
         "destroy",
     ]
+
+
+def test_marked_entities_are_found_in_the_frame() -> None:
+    canvas = Canvas((0, 0, 10, 10), size=(100, 100), margin=0, header=0, background="white")
+    canvas.circle((8, 2), 1, fill="#0000FF")
+    canvas.mark("ball", 3, (8, 2))
+    picture = canvas.image()
+    assert picture.info["places"] == {("ball", 3): (80.0, 80.0)}
+    assert picture.getpixel((80, 80)) == (0, 0, 255)

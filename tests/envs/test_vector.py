@@ -299,6 +299,7 @@ def test_rendering_needs_a_mode_and_gives_one_frame_for_each_environment() -> No
     silent.reset(seed=0)
     with pytest.raises(ValueError, match="render needs a render_mode, got None; make Lottery with"):
         silent.render()
+    assert np.array_equal(np.asarray(silent.picture(1)), frames[1])  # the same seed, asked for
 
 
 def test_declared_mode_belongs_to_the_instance() -> None:

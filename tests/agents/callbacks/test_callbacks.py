@@ -1,4 +1,4 @@
-"""Evaluations, films and histograms during training, read back from the log."""
+"""Everything that can be watched during training, on at once and read back from the log."""
 
 from __future__ import annotations
 
@@ -10,7 +10,15 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from entity_encoder.agents import PPO, PPOConfig
-from entity_encoder.agents.callbacks import Evaluation, Film, Histograms, evaluation_metrics
+from entity_encoder.agents.callbacks import (
+    AttentionMaps,
+    Embeddings,
+    Evaluation,
+    Film,
+    Histograms,
+    Profile,
+    evaluation_metrics,
+)
 from entity_encoder.agents.episodes import Episode
 from entity_encoder.agents.evaluate import EvaluationResult
 from entity_encoder.agents.monitor import is_known_tag
@@ -48,7 +56,8 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> tuple[PPO, EventAccumul
     """A run of five updates with everything on."""
     run_dir = tmp_path_factory.mktemp("runs") / "all"
     evaluation = Evaluation(every=90, episodes=7)
-    agent = train(5, run_dir, evaluation, Film(every=100), Histograms(every=180))
+    others = (AttentionMaps(every=100), Embeddings(every=90), Profile())
+    agent = train(5, run_dir, evaluation, Film(every=100), Histograms(every=180), *others)
     return agent, read(run_dir), evaluation
 
 
@@ -65,6 +74,12 @@ def test_films_come_at_their_interval_and_at_the_end(watched: Any) -> None:
     films = log.Images("policy/film")
     assert [film.step for film in films] == [135, 225]  # 100 passed at 135, 200 at 225: the end
     assert films[0].encoded_image_string[:6] == b"GIF89a"
+
+
+def test_attention_comes_at_its_interval_and_at_the_end(watched: Any) -> None:
+    _, log, _ = watched
+    for tag in ("attention/matrix", "attention/frame"):
+        assert [event.step for event in log.Images(tag)] == [135, 225]
 
 
 def test_histograms_show_weights_gradients_and_activations(watched: Any) -> None:
@@ -119,7 +134,7 @@ def test_a_task_that_cannot_be_drawn_is_said_once_and_training_goes_on(
     def fail(*_: Any, **__: Any) -> None:
         raise TypeError("FloorIsLava cannot be drawn: define render_frame")
 
-    monkeypatch.setattr("entity_encoder.agents.callbacks.make_visible", fail)
+    monkeypatch.setattr("entity_encoder.agents.callbacks.film.make_visible", fail)
     agent = train(3, tmp_path, Film(every=45))
     assert agent.steps == 135
     assert [r.message for r in caplog.records] == [
@@ -138,7 +153,7 @@ def test_an_environment_given_as_objects_cannot_be_filmed(
     assert "the environment was given as objects" in caplog.text
 
 
-@pytest.mark.parametrize("make", [Evaluation, Film, Histograms])
+@pytest.mark.parametrize("make", [AttentionMaps, Embeddings, Evaluation, Film, Histograms])
 def test_an_interval_is_not_negative(make: Any) -> None:
     with pytest.raises(ValueError, match="every must not be negative, got -3"):
         make(every=-3)
