@@ -221,12 +221,14 @@ class LockChain(EntityVectorEnv):
         count = sum(code != NOTHING for code in lock)
         canvas.title("LockChain: open boxes until one gives the gem", f"{count} left")
         canvas.text((0.1, 0.55), "in hand", "grey", min(canvas.pixels(0.25), 18), "lm")
+        canvas.mark("agent", 0, (1.5, 0.55))
         _draw_content(canvas, (1.5, 0.55), held)
         for slot, code in enumerate(lock):
             if code == NOTHING:
                 continue
             x, y = 2 * (slot % columns) + 1, -(slot // columns) - 0.5
             outline, width = ("ink", 3.0) if code == held else ("light", 1.5)
+            canvas.mark("box", slot, (x, y))
             low, high = (x - 0.93, y - 0.44), (x + 0.93, y + 0.44)
             canvas.rectangle(low, high, "white", outline, width, radius=0.12)
             _draw_lock(canvas, (x - 0.5, y), code)
