@@ -130,3 +130,19 @@ def _run(words: list[str]) -> int:
     fewer = {"100_000": "4096", "200_000": "8192", "20_000": "2000", "200": "3"}
     words = [fewer.get(word, word) for word in words]
     return main(words if words[0] == "eval" else [*words, "--eval-episodes", "3"])
+
+
+def test_what_pages_take_from_the_code_is_there() -> None:
+    from docs.hooks import TABLES, on_page_markdown
+    from entity_encoder.agents import PPOConfig
+    from entity_encoder.agents.monitor.tags import SCALARS
+    from entity_encoder.envs import TASKS
+
+    pages = {page.name: on_page_markdown(page.read_text()) for page in PAGES}
+    assert all(f"| `{known.tag}` |" in pages["ppo.md"] for known in SCALARS)
+    assert all(f"| `{name}` |" in pages["ppo.md"] for name in PPOConfig.__dataclass_fields__)
+    for name in TASKS:
+        assert f"| `Entity/{name}-v0` |" in TABLES["tasks"]()
+        assert f".{name}\n" in TABLES["task-pages"]()
+    with pytest.raises(KeyError, match="tagz"):
+        on_page_markdown("<!-- table: tagz -->")

@@ -1,0 +1,77 @@
+"""What the pages take from the code when they are built, so that it cannot drift.
+
+A page holds `<!-- table: NAME -->` where the text of `TABLES[NAME]` shall stand.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable
+from typing import Any
+
+__all__ = ["TABLES", "on_page_markdown"]
+
+PLACE = re.compile(r"<!-- table: ([\w-]+) -->")
+
+
+def settings() -> str:
+    """List every setting of `PPOConfig`."""
+    from entity_encoder.agents import PPOConfig
+
+    rows = ["| setting | default | meaning |", "|---|---|---|"]
+    for field in dataclasses.fields(PPOConfig):
+        text = field.metadata["help"].replace("|", "\\|").replace("<", "&lt;")
+        choices = field.metadata.get("choices")
+        text += f"; one of {', '.join(choices)}" if choices else ""
+        rows.append(f"| `{field.name}` | `{field.default}` | {text} |")
+    return "\n".join(rows)
+
+
+def tags() -> str:
+    """List every number in TensorBoard."""
+    from entity_encoder.agents.monitor.tags import tag_table
+
+    return tag_table()
+
+
+def tasks() -> str:
+    """List the tasks with what they ask for."""
+    from entity_encoder.agents.cli.tasks import describe_task, list_tasks
+
+    rows = ["| id | what to do | an action | entities | return: random, script |"]
+    rows.append("|---|---|---|---|---|")
+    for name in list_tasks():
+        task = describe_task(name)
+        groups = ", ".join(f"{slots} {group}" for group, slots in task.groups.items())
+        known = f"{task.random_return:.3g}, {task.reference_return:.3g}"
+        rows.append(f"| `{name}` | {task.description} | {task.actions} | {groups} | {known} |")
+    return "\n".join(rows)
+
+
+def task_pages() -> str:
+    """Show the page of every task, its docstring."""
+    from entity_encoder.envs import TASKS, find_task
+
+    made = (find_task(name) for name in sorted(TASKS))
+    return "\n\n".join(
+        f"::: {task.__module__}.{task.__qualname__}\n    options:\n      members: false"
+        for task in made
+    )
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "settings": settings,
+    "tags": tags,
+    "task-pages": task_pages,
+    "tasks": tasks,
+}
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Fill in the tables of a page; called by mkdocs.
+
+    Raises:
+        KeyError: For a table that does not exist.
+    """
+    return PLACE.sub(lambda found: TABLES[found[1]](), markdown)
