@@ -1,18 +1,23 @@
 """What the pages take from the code when they are built, so that it cannot drift.
 
-A page holds `<!-- table: NAME -->` where the text of `TABLES[NAME]` shall stand.
+A page holds `<!-- table: NAME -->` where the text of `TABLES[NAME]` shall stand, and
+`<!-- api: MODULE -->` where every public name of a module shall be described.
 """
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 __all__ = ["TABLES", "on_page_markdown"]
 
-PLACE = re.compile(r"<!-- table: ([\w-]+) -->")
+ROOT = Path(__file__).parents[1]
+TABLE = re.compile(r"<!-- table: ([\w-]+) -->")
+API = re.compile(r"<!-- api: ([\w.]+) -->")
 
 
 def settings() -> str:
@@ -68,10 +73,31 @@ TABLES: dict[str, Callable[[], str]] = {
 }
 
 
+def public_names(module: str) -> list[str]:
+    """Read `__all__` of a module, whose own requirements may be missing here.
+
+    Raises:
+        ValueError: When it has none.
+    """
+    place = ROOT / module.replace(".", "/")
+    file = place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
+    for node in ast.parse(file.read_text()).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+            names = ast.literal_eval(node.value)
+            return sorted(name for name in names if not name.startswith("_"))
+    raise ValueError(f"{module} must have __all__ to be described, got none in {file}")
+
+
+def api(module: str) -> str:
+    """Describe every public name of a module."""
+    return "\n\n".join(f"::: {module}.{name}" for name in public_names(module))
+
+
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Fill in the tables of a page; called by mkdocs.
+    """Fill in the tables and descriptions of a page; called by mkdocs.
 
     Raises:
         KeyError: For a table that does not exist.
     """
-    return PLACE.sub(lambda found: TABLES[found[1]](), markdown)
+    markdown = TABLE.sub(lambda found: TABLES[found[1]](), markdown)
+    return API.sub(lambda found: api(found[1]), markdown)

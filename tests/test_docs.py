@@ -17,7 +17,7 @@ from entity_encoder.agents.cli.main import build_parsers
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
 FENCE = re.compile(r"^(```+)(\w*)\n(.*?)^\1$", re.MULTILINE | re.DOTALL)
 # Blocks that show code nobody should write.
 NOT_RUN = ("silently",)
@@ -139,10 +139,16 @@ def test_what_pages_take_from_the_code_is_there() -> None:
     from entity_encoder.envs import TASKS
 
     pages = {page.name: on_page_markdown(page.read_text()) for page in PAGES}
+    assert not any("<!-- " in text for text in pages.values())
     assert all(f"| `{known.tag}` |" in pages["ppo.md"] for known in SCALARS)
     assert all(f"| `{name}` |" in pages["ppo.md"] for name in PPOConfig.__dataclass_fields__)
     for name in TASKS:
         assert f"| `Entity/{name}-v0` |" in TABLES["tasks"]()
         assert f".{name}\n" in TABLES["task-pages"]()
+    assert "\n::: entity_encoder.agents.PPO\n" in on_page_markdown(
+        "<!-- api: entity_encoder.agents -->"
+    )
     with pytest.raises(KeyError, match="tagz"):
         on_page_markdown("<!-- table: tagz -->")
+    with pytest.raises(ValueError, match="__main__ must have __all__"):
+        on_page_markdown("<!-- api: entity_encoder.agents.__main__ -->")
