@@ -222,11 +222,15 @@ def tokens(layouts: Sequence[Layout], rows: Sequence[Tensor]) -> Tensor:
     if isinstance(first, DenseLayout):
         return torch.where(first.mask[..., None], rows[0], 0.0)
     packed = [layout for layout in layouts if isinstance(layout, PackedLayout)]
-    index = torch.cat([layout.rows for layout in packed])
-    real = torch.cat([x[: len(layout.rows)] for x, layout in zip(rows, packed, strict=True)])
+    real = [x[: len(layout.rows)] for x, layout in zip(rows, packed, strict=True)]
     batch, slots = first.shape
-    out = real.new_zeros(batch * slots, real.shape[-1])
-    return out.index_copy_(0, index, real).unflatten(0, first.shape)
+    out = rows[0].new_zeros(batch * slots, rows[0].shape[-1])
+    if torch.is_grad_enabled():  # one node for all chunks: each would write a full-size gradient
+        out.index_copy_(0, torch.cat([layout.rows for layout in packed]), torch.cat(real))
+    else:
+        for layout, x in zip(packed, real, strict=True):
+            out.index_copy_(0, layout.rows, x)
+    return out.unflatten(0, first.shape)
 
 
 def dense_layout(mask: Tensor) -> DenseLayout:
