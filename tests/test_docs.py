@@ -152,3 +152,33 @@ def test_what_pages_take_from_the_code_is_there() -> None:
         on_page_markdown("<!-- table: tagz -->")
     with pytest.raises(ValueError, match="__main__ must have __all__"):
         on_page_markdown("<!-- api: entity_encoder.agents.__main__ -->")
+
+
+def messages_of(file: Path) -> Iterator[str]:
+    """Yield the texts of a source file, with a control character where an f-string has a value."""
+
+    def text(node: ast.expr) -> str:
+        if isinstance(node, ast.Constant):
+            return node.value if isinstance(node.value, str) else ""
+        assert isinstance(node, ast.JoinedStr)
+        return "".join(text(v) if isinstance(v, ast.Constant) else "\0" for v in node.values)
+
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.JoinedStr) or (
+            isinstance(node, ast.Constant) and isinstance(node.value, str)
+        ):
+            yield text(node)
+
+
+def test_every_quoted_message_is_one_of_ours() -> None:
+    folders = (ROOT / "entity_encoder", ROOT / "envs", ROOT / "agents")
+    files = {file.resolve() for folder in folders for file in folder.rglob("*.py")}
+    known = "\n".join(message for file in files for message in messages_of(file))
+    quoted = blocks_of(DOCS / "troubleshooting.md", "text")
+    assert len(quoted) > 30
+    for message in quoted:
+        parts = [part for part in message.strip().split("...") if part.strip()]
+        assert any(len(part.strip()) > 8 for part in parts), message
+        # A value may be what was written out on the page, as `env` in "env 3".
+        pattern = "[^\n]*?".join(re.escape(part.strip()) for part in parts)
+        assert re.search(pattern, known), f"no error says: {message}"
