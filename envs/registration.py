@@ -23,6 +23,7 @@ TASKS = {
     "MultiSnake": "multi_snake",
     "PickMatchingBalls": "pick_matching_balls",
     "RockPaperScissors": "rock_paper_scissors",
+    "Skirmish": "skirmish",
     "Sorter": "sorter",
     "Triage": "triage",
     "Xor": "xor",

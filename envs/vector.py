@@ -50,11 +50,11 @@ class EntityVectorEnv(VectorEnv[dict[str, Any], Any, Any], ABC):
     no environment.
 
     **Infos.** Where an episode ends, `score` holds (return - random) / (reference - random), with
-    gymnasium's mask `_score`. In SAME_STEP mode `final_obs`, `_final_obs`, `final_info` and
-    `_final_info` are added: object arrays as gymnasium defines them with `output="numpy"`; with
-    `output="torch"`, `final_obs` is a dict of batched tensors whose rows mean something where
-    `_final_obs`, a bool tensor, is True. With `output="torch"` these keys are always there, so
-    that nothing has to wait for the device.
+    gymnasium's mask `_score`; so does `success`, 1 or 0, for tasks that define it. In SAME_STEP
+    mode `final_obs`, `_final_obs`, `final_info` and `_final_info` are added: object arrays as
+    gymnasium defines them with `output="numpy"`; with `output="torch"`, `final_obs` is a dict of
+    batched tensors whose rows mean something where `_final_obs`, a bool tensor, is True. With
+    `output="torch"` these keys are always there, so that nothing has to wait for the device.
 
     **Seeds.** Environment i of `reset(seed=s)` behaves like a single environment seeded s + i,
     whatever the number of environments and the autoreset mode. `reset(seed=None)` begins the next
@@ -165,6 +165,10 @@ class EntityVectorEnv(VectorEnv[dict[str, Any], Any, Any], ABC):
         """
         raise TypeError(f"{type(self).__name__} has no scripted policy: define reference_policy")
 
+    def success(self, state: State) -> Tensor | None:
+        """Return whether an episode that ends in this state is won, bool (E,), if a task tells."""
+        return None
+
     def render_frame(self, state: State) -> Image.Image:
         """Draw one environment, given its state without the leading dimension.
 
@@ -266,7 +270,7 @@ class EntityVectorEnv(VectorEnv[dict[str, Any], Any, Any], ABC):
         self._return = self._return + reward
         ended = terminated | truncated
         rows = self._rows(ended)
-        infos = self._infos(ended, rows)
+        infos = self._infos(state, ended, rows)
         observation = self._observe(state)
         if self.autoreset_mode is AutoresetMode.SAME_STEP:
             if rows is not None or self._exporter.is_torch:
@@ -405,14 +409,16 @@ class EntityVectorEnv(VectorEnv[dict[str, Any], Any, Any], ABC):
         self._actors = None if actors is None else actors.clone()
         self._sampler.legal = self._legal[0]
 
-    def _infos(self, ended: Tensor, rows: Tensor | None) -> dict[str, Any]:
-        """Report the score where an episode ended; see the class docstring."""
+    def _infos(self, state: State, ended: Tensor, rows: Tensor | None) -> dict[str, Any]:
+        """Report score and success where an episode ended; see the class docstring."""
         if rows is None and not self._exporter.is_torch:
             return {}
         # score = (return - random) / (reference - random)
         span = self.reference_return - self.random_return
         score = self._return * (1.0 / span) + (-self.random_return / span)
-        return self._exporter.infos("score", score, ended)
+        infos = self._exporter.infos("score", score, ended)
+        success = self.success(state)
+        return infos if success is None else infos | self._exporter.infos("success", success, ended)
 
     def _frame(self, env: int) -> Image.Image:
         return self.render_frame({key: value[env].cpu() for key, value in self.state.items()})

@@ -162,6 +162,9 @@ class Coverage(EntityVectorEnv):
     def render_frame(self, state: State) -> Image.Image:
         """Show landmarks as rings, red when far from any agent, and agents as discs."""
         canvas = Canvas((-1.1, -1.1, 1.1, 1.1))
+        for name in ("agent", "landmark"):
+            for slot in state[f"{name}_present"].nonzero().flatten().tolist():
+                canvas.mark(name, slot, tuple(state[name][slot].tolist()))
         agents = state["agent"][state["agent_present"]]
         landmarks = state["landmark"][state["landmark_present"]]
         apart, nearest = torch.cdist(landmarks, agents).min(1)
