@@ -194,10 +194,10 @@ class LockChain(EntityVectorEnv):
     def observe(self, state: State) -> dict[str, Tensor]:
         """Show the key in hand, and the boxes that are left."""
         lock, content = state["lock"], state["content"]
-        box = torch.cat((self._codes[lock], self._contents[content]), 2)
+        box = (torch.embedding(self._codes, lock), torch.embedding(self._contents, content))
         return {
-            "agent": self._codes[state["held"]][:, None],
-            "box": box,
+            "agent": torch.embedding(self._codes, state["held"])[:, None],
+            "box": torch.cat(box, 2),
             "box_mask": lock != NOTHING,
         }
 

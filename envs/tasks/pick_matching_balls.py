@@ -78,6 +78,11 @@ class PickMatchingBalls(EntityVectorEnv):
             action_mask=True,
             **options,
         )
+        # Rows: colour 0, colour 0 selected, colour 1, ..., absent. Columns: as observed.
+        kinds = torch.zeros(2 * COLOURS + 1, COLOURS + 1)
+        kinds[range(2 * COLOURS), [kind // 2 for kind in range(2 * COLOURS)]] = 1.0
+        kinds[1::2, COLOURS] = 1.0
+        self._kinds = kinds.to(self.device)
         # Measured for the powers of two from 4 to 256; the mean over the range of counts.
         counts = np.log2(np.arange(self.min_balls, max_balls + 1))
         measured = (0.706, 0.428, 0.253, 0.147, 0.082, 0.044, 0.023)
@@ -102,19 +107,22 @@ class PickMatchingBalls(EntityVectorEnv):
         colour = state["colour"].gather(1, slot)[:, 0]
         first = torch.where(state["first"] < 0, colour, state["first"])
         selected = state["selected"].scatter(1, slot, True)
-        done = (colour != first) | (selected == state["present"]).all(1)
-        of_first = state["colour"] == first[:, None]
-        right = (selected & of_first).sum(1)
-        largest = _class_sizes(state).amax(1)
-        reward = torch.where(done, right / largest, 0.0)
+        sizes, picked = _class_sizes(state), state["elapsed"] + 1
+        second = colour != first
+        done = second | (picked == sizes.sum(1))
+        right = picked - second.long()  # all but a last ball of a second colour
+        reward = torch.where(done, right / sizes.amax(1), 0.0)
         return {**state, "selected": selected, "first": first}, reward, done, None
 
     def observe(self, state: State) -> dict[str, Tensor]:
         """Show all balls, and which are selected."""
         present = state["present"]
-        colour = torch.nn.functional.one_hot(state["colour"], COLOURS) * present[:, :, None]
-        ball = torch.cat((colour, state["selected"][:, :, None]), 2).float()
-        return {"ball": ball, "ball_mask": present, "action_mask": present & ~state["selected"]}
+        kind = (state["colour"] * 2 + state["selected"]).where(present, 2 * COLOURS)
+        return {
+            "ball": torch.embedding(self._kinds, kind),
+            "ball_mask": present,
+            "action_mask": present & ~state["selected"],
+        }
 
     def optimum(self, state: State) -> Tensor:
         """Return the best return of the episodes that begin in `state`, (E,)."""

@@ -114,7 +114,7 @@ class Sorter(EntityVectorEnv):
                     max_tiles,
                     field | {"number": (0.0, float(MOST)), "visited": (0.0, 1.0)},
                     positions=xy,
-                    state=("tile", "number", "present", "visited"),
+                    state=("tile", "number", "present", "waiting"),
                 ),
             ),
             global_features=(Global("step"),),
@@ -136,13 +136,15 @@ class Sorter(EntityVectorEnv):
         place = (column_row - CELLS // 2) * CELL + rng.uniform(n + 1, 2, low=-JITTER, high=JITTER)
         count = rng.integers(n + 1, 1, low=self.min_tiles)
         present = torch.arange(n, device=rng.device) < count
-        number = 1 + rng.permutation(MOST)[:, :n]
+        number = 1.0 + rng.permutation(MOST)[:, :n]
         return {
             "place": place[:, n],
             "tile": place[:, :n] * present[:, :, None],
             "number": number * present,
             "present": present,
-            "visited": torch.zeros_like(present),
+            "waiting": present.clone(),  # not yet visited
+            "count": count[:, 0],
+            "left": count[:, 0].clone(),
         }
 
     def transition(
@@ -154,21 +156,25 @@ class Sorter(EntityVectorEnv):
         else:
             move = self._moves[action]
         place = (state["place"] + move).clamp(-HALF_WIDTH, HALF_WIDTH)
-        waiting = state["present"] & ~state["visited"]
-        apart = (state["tile"] - place[:, None]).square().sum(2)
-        touched = waiting & (apart <= REACH**2)
+        x, y = (state["tile"][:, :, axis] - place[:, axis, None] for axis in (0, 1))
+        touched = x.square_().add_(y.square_()) <= REACH**2  # at most one: tiles lie 2.5 apart
+        touched &= state["waiting"]
         right = touched & _next(state)
-        visited = state["visited"] | right
-        done = (touched > right).any(1) | (visited == state["present"]).all(1)
-        reward = right.any(1) / state["present"].sum(1)
-        return {**state, "place": place, "visited": visited}, reward, done, None
+        # Of the tile that is touched: 0 for none, 1 before its turn, 2 if it is its turn.
+        value = (touched.float() + right).amax(1)
+        hit = value == 2.0
+        left = state["left"] - hit.long()
+        waiting = state["waiting"] > right  # on bools "and not"
+        reward = hit / state["count"]
+        state = {**state, "place": place, "waiting": waiting, "left": left}
+        return state, reward, (value == 1.0) | (left == 0), None
 
     def observe(self, state: State) -> dict[str, Tensor]:
         """Give positions as they are; the frame is the encoder's business."""
-        number, visited = (state[name].float()[:, :, None] for name in ("number", "visited"))
+        visited = (state["present"] > state["waiting"]).float()
         return {
             "agent": state["place"][:, None],
-            "tile": torch.cat((state["tile"], number, visited), 2),
+            "tile": torch.cat((state["tile"], torch.stack((state["number"], visited), 2)), 2),
             "tile_mask": state["present"],
             "step": (state["elapsed"] / self.time_limit)[:, None],
         }
@@ -189,7 +195,7 @@ class Sorter(EntityVectorEnv):
             apart[:, :, None, :, 0] + apart[:, :, :, None, 1]
         ).sqrt()  # (E, tiles, row, column)
         target = _next(state)
-        later = state["present"] & ~state["visited"] & ~target
+        later = state["waiting"] & ~target
         goal = ((apart <= REACH - SLACK) & target[:, :, None, None]).any(1)
         blocked = ((apart <= REACH + SLACK) & later[:, :, None, None]).any(1)
         outside = lattice > 2 * HALF_WIDTH
@@ -205,18 +211,20 @@ class Sorter(EntityVectorEnv):
         """Show the field from above: visited tiles green, the next one ringed, the agent blue."""
         half = HALF_WIDTH + 0.3
         canvas = Canvas((-half, -half, half, half))
-        visited, present = int(state["visited"].sum()), int(state["present"].sum())
-        canvas.title("Sorter: visit tiles in ascending order", f"{visited} of {present}")
+        count = int(state["count"])
+        done = f"{count - int(state['left'])} of {count}"
+        canvas.title("Sorter: visit tiles in ascending order", done)
         canvas.rectangle((-half, -half), (half, half), "#F1EDE0", "grey")
         following = _next({key: value[None] for key, value in state.items()})[0]
         for slot in state["present"].nonzero().flatten().tolist():
             x, y = state["tile"][slot].tolist()
-            done = bool(state["visited"][slot])
-            fill, ink = ("green", "white") if done else ("white", "ink")
+            fill, ink, edge = ("green", "white", "green")
+            if state["waiting"][slot]:
+                fill, ink, edge = ("white", "ink", "grey")
             if following[slot]:
                 canvas.circle((x, y), REACH + 0.25, None, "orange", 4)
             canvas.mark("tile", slot, (x, y))
-            canvas.circle((x, y), REACH, fill, "green" if done else "grey", 2)
+            canvas.circle((x, y), REACH, fill, edge, 2)
             canvas.text((x, y), str(int(state["number"][slot])), ink, canvas.pixels(0.75))
         x, y = state["place"].tolist()
         canvas.mark("agent", 0, (x, y))
@@ -226,6 +234,5 @@ class Sorter(EntityVectorEnv):
 
 def _next(state: State) -> Tensor:
     """Mark the tile that must be visited next; none when all are visited, (E, tiles)."""
-    waiting = state["present"] & ~state["visited"]
-    number = state["number"].where(waiting, MOST + 1)
-    return waiting & (number == number.amin(1, keepdim=True))
+    number = state["number"].masked_fill(~state["waiting"], MOST + 1.0)
+    return (number == number.amin(1, keepdim=True)) & state["waiting"]

@@ -20,7 +20,9 @@ def lay_out(env: Sorter, agent: tuple[float, float], *tiles: tuple[float, float,
         tile=[[row[:2] for row in rows]],
         number=[[row[2] for row in rows]],
         present=[present],
-        visited=[[False] * n],
+        waiting=[present],
+        count=[len(tiles)],
+        left=[len(tiles)],
     )
 
 
@@ -139,8 +141,8 @@ def test_the_reference_goes_the_shortest_way_around_later_tiles() -> None:
     first = env.state["number"].argmin(1).tolist()
     expected = [steps_to_first(*case) for case in zip(places, tiles, first, strict=True)]
     taken = torch.zeros(40, dtype=torch.int64)
-    while not bool(env.state["visited"].any(1).all()):
-        taken += ~env.state["visited"].any(1)
+    while bool((env.state["left"] == 20).any()):
+        taken += env.state["left"] == 20
         env.step(reference(env))
     assert taken.tolist() == expected
 
