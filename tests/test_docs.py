@@ -182,3 +182,9 @@ def test_every_quoted_message_is_one_of_ours() -> None:
         # A value may be what was written out on the page, as `env` in "env 3".
         pattern = "[^\n]*?".join(re.escape(part.strip()) for part in parts)
         assert re.search(pattern, known), f"no error says: {message}"
+
+
+def test_every_example_is_listed() -> None:
+    page = (DOCS / "examples.md").read_text()
+    listed = set(re.findall(r"`(\w+\.py)`", page))
+    assert listed == {file.name for file in (ROOT / "examples").glob("*.py")}
