@@ -174,7 +174,7 @@ class Canvas:
 
     def image(self) -> Image.Image:
         """Return the finished frame, RGB; its `info["places"]` holds what was marked."""
-        image = self._image.resize(self.size, Image.Resampling.LANCZOS)
+        image = self._image.reduce(_SUPERSAMPLING)
         image.info["places"] = dict(self.places)
         return image
 

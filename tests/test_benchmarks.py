@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks import encoder, learning, timing
+from benchmarks import encoder, learning, monitoring, timing
 from benchmarks.peers import DingTransformer, SdpaPadded
 from entity_encoder import EntityTransformer
 
@@ -104,3 +104,12 @@ def test_the_table_of_results_joins_seeds(tmp_path: Path, monkeypatch: pytest.Mo
     line = learning.write_table(learning.TASKS).splitlines()[-1]
     assert "0.625 (0.500 to 0.750)" in line
     assert "| 1, 2 |" in line
+
+
+def test_what_monitoring_costs_is_measured(capsys: pytest.CaptureFixture[str]) -> None:
+    found = monitoring.main(["--env", "Entity/FloorIsLava-v0", "--rounds", "2"])
+    assert found["ratio"] > 0
+    assert 0 < found["share"] < 1
+    shown = capsys.readouterr().out
+    for name in ("default log", "film", "attention maps", "histograms", "projector table"):
+        assert name in shown

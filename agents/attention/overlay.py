@@ -51,8 +51,8 @@ def draw_overlay(
         strength = math.sqrt(min(weight, 1.0))  # among many entities all weights are small
         ink = (*ImageColor.getrgb(colours[source[0]])[:3], round(70 + 185 * strength))
         _line(draw, places[source], places[target], ink, width=0.8 + 3.7 * strength)
-    small = sheet.resize(picture.size, Image.Resampling.LANCZOS)
-    return Image.alpha_composite(picture.convert("RGBA"), small).convert("RGB")
+    lines = sheet.reduce(_FINER)
+    return Image.alpha_composite(picture.convert("RGBA"), lines).convert("RGB")
 
 
 def _line(
