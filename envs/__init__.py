@@ -11,6 +11,7 @@ from entity_encoder.envs.bridges.registration import register_bridges
 from entity_encoder.envs.bridges.sequence import SequenceToEntities
 from entity_encoder.envs.checker import EnvReport, check_entity_env
 from entity_encoder.envs.groups import Global, Group
+from entity_encoder.envs.parallel import EntityParallelEnv
 from entity_encoder.envs.registration import TASKS, find_task, register_task, register_tasks
 from entity_encoder.envs.rng import Rng
 from entity_encoder.envs.single import EntityEnv
@@ -21,6 +22,7 @@ __all__ = [
     "AgentView",
     "Block",
     "EntityEnv",
+    "EntityParallelEnv",
     "EntityVectorEnv",
     "EnvReport",
     "FlatToEntities",

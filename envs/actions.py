@@ -71,6 +71,8 @@ class LegalSampler:
         """Draw an action; 0 where nothing is legal."""
         if self.legal is None or mask is not None or probability is not None:
             options = {} if probability is None else {"probability": probability}
+            if isinstance(self.space, spaces.MultiDiscrete) and isinstance(mask, np.ndarray):
+                mask = tuple(mask)  # an action mask as observed, (slots, n)
             return type(self.space).sample(self.space, mask, **options)
         legal = self.legal.cpu().numpy()  # (E, n), (E, slots, n) or, for one environment, less
         lottery = self.space.np_random.random(legal.shape)
