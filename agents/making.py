@@ -80,7 +80,7 @@ def make_training_environments(
         config: Its num_envs, workers and overlap are read.
         device: Where the policy learns.
         env_kwargs: Options of the environment, for an id.
-        schema: What observations contain, where the environment does not declare it.
+        schema: What observations contain, instead of what the environment declares.
     """
     factories = _factories(env, config.num_envs, env_kwargs) if config.overlap else None
     if factories is None or len(factories) < 2:

@@ -93,6 +93,7 @@ class EntityPolicy(nn.Module):
         self.action_space = action_space
         self.encoder = EntityEncoder(space, **encoder)
         self.schema = self.encoder.schema
+        self.own_schema = False  # True: it was given to training, whatever an environment declares
         self.separate_critic = separate_critic
         if separate_critic:
             self.critic_encoder = EntityEncoder(self.schema, **encoder)

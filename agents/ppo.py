@@ -19,7 +19,6 @@ from entity_encoder.agents.announcing import choices, log, open_monitor
 from entity_encoder.agents.collect import Collector
 from entity_encoder.agents.config import PPOConfig
 from entity_encoder.agents.distributed import Ranks
-from entity_encoder.agents.environments import Environments
 from entity_encoder.agents.episodes import EpisodeLog
 from entity_encoder.agents.evaluate import EvaluationResult, evaluate
 from entity_encoder.agents.interruption import interruptible
@@ -37,7 +36,7 @@ from entity_encoder.agents.objective import Coefficients
 from entity_encoder.agents.optimiser import make_optimiser
 from entity_encoder.agents.policy import EntityPolicy
 from entity_encoder.agents.progress import Progress
-from entity_encoder.agents.saved import check_same_schema, make_policy
+from entity_encoder.agents.saved import check_same_schema, make_policy, show_to
 from entity_encoder.agents.scaling import RewardScale
 from entity_encoder.agents.schedules import scheduled
 from entity_encoder.agents.snapshot import Snapshot, capture, restore
@@ -60,7 +59,7 @@ class PPO:
         config: Settings; `PPOConfig()` is good on every task of ours.
         run_dir: Where the log and the checkpoints go; None keeps everything in memory.
         env_kwargs: Options of the environment, for an id.
-        schema: What observations contain, where the environment does not declare it.
+        schema: What observations contain, instead of what the environment declares.
         callbacks: Functions called after every iteration; one with a method `finish(agent)` is
             also told when training has ended and is saved.
         progress: Whether to print what is chosen and how far training is.
@@ -106,6 +105,7 @@ class PPO:
         self.policy: EntityPolicy = make_policy(
             self.envs.schema, self.envs.action_space, self.config
         ).to(self.device)
+        self.policy.own_schema = schema is not None
         if self.config.compile:
             for encoder in self.policy.encoders:
                 encoder.compile()
@@ -263,8 +263,7 @@ class PPO:
             device=self.device,
             env_kwargs=env_kwargs,
         )
-        envs = Environments(vector, device=self.device)
-        check_same_schema(self.policy.schema, envs.schema, "this policy")
+        envs = show_to(self.policy, vector, device=self.device)
         try:
             return evaluate(self.policy, envs, episodes, deterministic=deterministic)
         finally:
@@ -335,6 +334,7 @@ class PPO:
             config,
             run_dir=run_dir,
             env_kwargs=env_kwargs,
+            schema=schema if saved.about.get("own_schema") else None,
             callbacks=callbacks,
             progress=progress,
         )

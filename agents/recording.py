@@ -12,6 +12,7 @@ from entity_encoder.agents.environments import Environments
 from entity_encoder.agents.evaluate import EVALUATION_SEED, Actions, EvaluationResult, evaluate
 from entity_encoder.agents.making import is_array_task, make_environments
 from entity_encoder.agents.policy import EntityPolicy
+from entity_encoder.agents.saved import show_to
 from entity_encoder.agents.video import to_frame
 
 __all__ = ["first_frame", "make_visible", "record"]
@@ -69,13 +70,18 @@ def record(
 
 
 def make_visible(
-    env: str, env_kwargs: Mapping[str, Any] | None = None, *, device: Any = "cpu"
+    env: str,
+    env_kwargs: Mapping[str, Any] | None = None,
+    *,
+    policy: EntityPolicy | None = None,
+    device: Any = "cpu",
 ) -> Environments:
     """Make one environment that draws its frames, the last one of an episode among them.
 
     Args:
         env: Environment id.
         env_kwargs: Its options.
+        policy: Who plays, if it was trained.
         device: Where the policy is.
 
     Raises:
@@ -92,7 +98,9 @@ def make_visible(
             f'{vector.render_mode!r} although it was made with "rgb_array"; keep the argument '
             "as `self.render_mode` and return an array from `render`"
         )
-    return Environments(vector, device=device)
+    if policy is None:
+        return Environments(vector, device=device)
+    return show_to(policy, vector, device=device)
 
 
 def first_frame(rendered: Any) -> np.ndarray:

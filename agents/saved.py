@@ -8,14 +8,16 @@ from typing import Any
 
 import torch
 from gymnasium import spaces
+from gymnasium.vector import VectorEnv
 
 from entity_encoder.agents.checkpoint import Checkpoint, load_checkpoint, unwrapped_names
 from entity_encoder.agents.config import PPOConfig
+from entity_encoder.agents.environments import Environments
 from entity_encoder.agents.policy import EntityPolicy
 from entity_encoder.schema import EntitySchema
 from entity_encoder.spaces import space_from_dict
 
-__all__ = ["check_same_schema", "load_policy", "make_policy", "restore_weights"]
+__all__ = ["check_same_schema", "load_policy", "make_policy", "restore_weights", "show_to"]
 
 
 def make_policy(
@@ -66,8 +68,28 @@ def load_policy(
         space_from_dict(saved.about["action_space"]),
         PPOConfig.from_dict(saved.about["config"]),
     )
+    policy.own_schema = saved.about.get("own_schema", False)
     restore_weights(policy, saved.weights)
     return policy.to(device)
+
+
+def show_to(
+    policy: EntityPolicy, env: VectorEnv[Any, Any, Any], *, device: str | torch.device = "cpu"
+) -> Environments:
+    """Let a policy see a vector environment as it saw those it was trained on.
+
+    Raises:
+        ValueError: When the environment shows something else, naming the first difference.
+    """
+    if not policy.own_schema:
+        envs = Environments(env, device=device)
+        check_same_schema(policy.schema, envs.schema, "this policy")
+        return envs
+    space = env.single_observation_space
+    assert isinstance(space, spaces.Dict)
+    shapes = {name: part.shape for name, part in space.spaces.items()}
+    slots = {name: shape[0] for name, shape in shapes.items() if shape}
+    return Environments(env, device=device, schema=policy.schema.with_slots(slots))
 
 
 def restore_weights(policy: EntityPolicy, weights: Mapping[str, torch.Tensor]) -> None:

@@ -64,6 +64,7 @@ def describe(agent: PPO) -> dict[str, Any]:
         "iteration": agent.iteration,
         "env": agent.env_description,
         "schema": agent.policy.schema.to_dict(),
+        "own_schema": agent.policy.own_schema,
         "action_space": space_to_dict(agent.policy.action_space),
         "config": agent.config.to_dict(),
         "versions": {

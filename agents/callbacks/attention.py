@@ -69,7 +69,9 @@ class AttentionMaps:
         try:
             if made is None:
                 raise ValueError("the environment was given as objects; an id can be made again")
-            envs = make_visible(made["id"], made["kwargs"], device=agent.device)
+            envs = make_visible(
+                made["id"], made["kwargs"], policy=agent.policy, device=agent.device
+            )
             try:
                 envs.reset(seed=EVALUATION_SEED)
                 frame, places = visible_scene(envs)

@@ -65,7 +65,7 @@ def _play(agent: PPO, *, episodes: int, max_frames: int) -> tuple[list[Any], flo
     made = agent.env_description
     if made is None:
         raise ValueError("the environment was given as objects; an id can be made again")
-    envs = make_visible(made["id"], made["kwargs"], device=agent.device)
+    envs = make_visible(made["id"], made["kwargs"], policy=agent.policy, device=agent.device)
     try:
         frames, _ = record(agent.policy, envs, episodes=episodes, max_frames=max_frames)
         return list(frames), float(envs.env.metadata.get("render_fps", 15))

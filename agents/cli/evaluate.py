@@ -67,7 +67,7 @@ def run(options: argparse.Namespace) -> int:
         raise ValueError(f"--num-envs must be at least 1, got {options.num_envs}")
     policy, env, env_kwargs = _player(options)
     seed = EVALUATION_SEED if options.seed is None else options.seed
-    envs = _environments(env, env_kwargs, options)
+    envs = _environments(policy, env, env_kwargs, options)
     try:
         result = evaluate(
             _as_policy(policy, envs),
@@ -116,10 +116,11 @@ def _player(options: argparse.Namespace) -> tuple[Any, str, dict[str, Any]]:
 
 
 def _environments(
-    env: str, env_kwargs: dict[str, Any], options: argparse.Namespace
+    policy: Any, env: str, env_kwargs: dict[str, Any], options: argparse.Namespace
 ) -> Environments:
     from entity_encoder.agents.environments import Environments
     from entity_encoder.agents.making import make_environments
+    from entity_encoder.agents.saved import show_to
 
     vector = make_environments(
         env,
@@ -127,17 +128,17 @@ def _environments(
         device=options.device,
         env_kwargs=env_kwargs,
     )
-    return Environments(vector, device=options.device)
+    if isinstance(policy, str):
+        return Environments(vector, device=options.device)
+    return show_to(policy, vector, device=options.device)
 
 
 def _as_policy(policy: Any, envs: Environments) -> Any:
-    """Bind an untrained policy to the environments; check that a trained one fits them."""
+    """Bind an untrained policy to the environments."""
     from entity_encoder.agents.evaluate import random_policy, reference_policy
-    from entity_encoder.agents.saved import check_same_schema
 
     if isinstance(policy, str):
         return {"random": random_policy, "reference": reference_policy}[policy](envs)
-    check_same_schema(policy.schema, envs.schema, "this policy")
     return policy
 
 
@@ -147,7 +148,8 @@ def _record(
     from entity_encoder.agents.recording import make_visible, record
     from entity_encoder.agents.video import save_video
 
-    envs = make_visible(env, env_kwargs, device=options.device)
+    trained = None if isinstance(policy, str) else policy
+    envs = make_visible(env, env_kwargs, policy=trained, device=options.device)
     try:
         frames, _ = record(
             _as_policy(policy, envs),

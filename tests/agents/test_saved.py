@@ -1,3 +1,4 @@
+import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -6,12 +7,16 @@ import torch
 from gymnasium import spaces
 
 from entity_encoder import EntitySchema
+from entity_encoder.agents import PPO
 from entity_encoder.agents.config import PPOConfig
+from entity_encoder.agents.environments import find_schema
+from entity_encoder.agents.making import make_environments
 from entity_encoder.agents.saved import (
     check_same_schema,
     load_policy,
     make_policy,
     restore_weights,
+    show_to,
 )
 
 SPACE = spaces.Dict(x=spaces.Box(-1, 1, (3, 2), np.float32), x_mask=spaces.MultiBinary(3))
@@ -75,3 +80,25 @@ def test_a_weight_of_another_shape_is_named() -> None:
 def test_a_policy_that_was_never_saved_is_not_found(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"must hold checkpoint\.json"):
         load_policy(tmp_path)
+
+
+def test_a_schema_that_was_given_stays_with_the_policy(tmp_path: Path) -> None:
+    """FloorIsLava declares a frame; a policy trained without one never sees it."""
+    env = make_environments("Entity/FloorIsLava-v0", num_envs=4)
+    schema = dataclasses.replace(find_schema(env), frame=None)
+    env.close()
+    config = PPOConfig(num_envs=4, rollout_steps=8, total_steps=32)
+    agent = PPO("Entity/FloorIsLava-v0", config, run_dir=tmp_path, schema=schema, progress=False)
+    agent.learn()
+    expected = agent.evaluate(episodes=20).to_dict()
+    loaded = PPO.load(tmp_path / "checkpoint", progress=False)
+    assert loaded.policy.schema == schema
+    assert loaded.evaluate(episodes=20).to_dict() == expected
+    policy = load_policy(tmp_path / "checkpoint")
+    envs = show_to(policy, make_environments("Entity/FloorIsLava-v0", num_envs=4))
+    assert envs.schema.frame is None
+    envs.close()
+    # Without a schema of its own the same difference is an error.
+    policy.own_schema = False
+    with pytest.raises(ValueError, match=r"schema\.frame"):
+        show_to(policy, make_environments("Entity/FloorIsLava-v0", num_envs=4))
