@@ -17,8 +17,8 @@ Work = Callable[[], object]
 def interleave(work: Mapping[str, Work], *, rounds: int, budget: float = 60.0) -> dict[str, float]:
     """Run every contender in turn, `rounds` times, and return each one's median in seconds.
 
-    Noise of the machine then falls on all alike. Rounds stop early after `budget` seconds, never
-    before three.
+    Noise of the machine then falls on all alike. Rounds stop early after `budget` seconds, not
+    before three, or before one where three would take three times as long.
 
     Args:
         work: One callable per contender; each has run once before to warm up.
@@ -30,7 +30,8 @@ def interleave(work: Mapping[str, Work], *, rounds: int, budget: float = 60.0) -
         run()
     begin = time.perf_counter()
     for done in range(rounds):
-        if done >= 3 and time.perf_counter() - begin > budget:
+        spent = time.perf_counter() - begin
+        if spent > 3 * budget or (done >= 3 and spent > budget):
             break
         for name, run in work.items():
             start = time.perf_counter()
