@@ -33,6 +33,7 @@ __all__ = ["Row", "Stepper", "main", "measure"]
 
 SIZES = (1, 64, 1024, 4096)
 WARM_UP = 30  # steps, so that episodes no longer begin all at once
+SYNC_WARM_UP = 5  # a step of thousands of single environments takes seconds
 
 
 @dataclass(frozen=True)
@@ -53,14 +54,15 @@ class Stepper:
 
     Args:
         env: Any vector environment of an entity task.
+        warm_up: Steps before the first measurement.
     """
 
-    def __init__(self, env: gymnasium.vector.VectorEnv[Any, Any, Any]) -> None:
+    def __init__(self, env: gymnasium.vector.VectorEnv[Any, Any, Any], warm_up: int) -> None:
         self._env = env
         self._driver = Driver(env)
         self._driver.seed_actions(0)
         self._observation = self._driver.reset(0)
-        self.run(0.0, WARM_UP)
+        self.run(0.0, warm_up)
 
     def run(
         self, budget: float, least: int = 1, after: Callable[[], object] | None = None
@@ -77,7 +79,7 @@ class Stepper:
         """
         steps, stepping, following = 0, 0.0, 0.0
         while stepping < budget or steps < least:
-            action = self._driver.sample(self._observation)
+            action = self._draw()
             begin = time.process_time()
             self._observation = self._env.step(action)[0]
             end = time.process_time()
@@ -87,6 +89,11 @@ class Stepper:
                 after()
                 following += time.process_time() - end
         return stepping / (steps * self._env.num_envs), following / (steps * self._env.num_envs)
+
+    def _draw(self) -> Any:
+        if self._driver.legal(self._observation) is None:
+            return self._env.action_space.sample()  # all at once: leaves the processor's caches be
+        return self._driver.sample(self._observation)
 
 
 def make_sync(task: str, num_envs: int) -> SyncVectorEnv:
@@ -98,7 +105,7 @@ def make_sync(task: str, num_envs: int) -> SyncVectorEnv:
 def measure(task: str, num_envs: int, sync_envs: int, *, rounds: int, budget: float) -> Row:
     """Measure one task at one number of environments."""
     batch: Any = gymnasium.make_vec(f"Entity/{task}-v0", num_envs=num_envs)
-    ours, theirs = Stepper(batch), Stepper(make_sync(task, sync_envs))
+    ours, theirs = Stepper(batch, WARM_UP), Stepper(make_sync(task, sync_envs), SYNC_WARM_UP)
     seconds = []
     for _ in range(rounds):
         step, observation = ours.run(budget, after=batch.unwrapped.observation)

@@ -27,7 +27,7 @@ def test_single_environments_play_what_the_batch_plays() -> None:
 
 def test_seconds_are_those_of_one_step_of_one_environment() -> None:
     batch: Any = gymnasium.make_vec("Entity/Count-v0", num_envs=7)
-    stepper = envs.Stepper(batch)
+    stepper = envs.Stepper(batch, warm_up=2)
     calls: list[int] = []
     step, after = stepper.run(0.0, least=13, after=lambda: calls.append(0))
     assert len(calls) == 13
