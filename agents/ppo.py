@@ -60,8 +60,8 @@ class PPO:
         run_dir: Where the log and the checkpoints go; None keeps everything in memory.
         env_kwargs: Options of the environment, for an id.
         schema: What observations contain, instead of what the environment declares.
-        callbacks: Functions called after every iteration; one with a method `finish(agent)` is
-            also told when training has ended and is saved.
+        callbacks: Functions called after every iteration; one with a method `begin(agent)` or
+            `finish(agent)` is also told when training begins, or has ended and is saved.
         progress: Whether to print what is chosen and how far training is.
 
     Attributes:
@@ -177,6 +177,8 @@ class PPO:
             try:
                 with interruptible():
                     self._start()
+                    for callback in self.callbacks:
+                        getattr(callback, "begin", lambda _: None)(self)
                     while self.steps < self.config.total_steps:
                         snapshot = capture(self)
                         done = iterate(self)

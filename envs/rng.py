@@ -74,6 +74,11 @@ class Rng:
         """Device on which the numbers are drawn."""
         return self._key.device
 
+    def rows(self, where: slice) -> Rng:
+        """Return the numbers that some of the environments draw alone."""
+        step = self._step if isinstance(self._step, int) else self._step[where]
+        return Rng(self._key[where], self._episode[where], step)
+
     def bits(self, *shape: int) -> Tensor:
         """Draw int64 numbers from [0, 2**63), shape (E, *shape)."""
         if self._stream is None:  # made at the first draw: most transitions need none

@@ -1,7 +1,8 @@
-"""What can be watched while training goes on.
+"""What can be watched while training goes on, and self-play.
 
 Callbacks draw their random numbers from generators of their own and change no parameter: with
-them or without them, training gives the same bits.
+them or without them, training gives the same bits. `SelfPlay` alone has a say in training: it
+chooses the opponents.
 """
 
 from entity_encoder.agents.callbacks.attention import AttentionMaps
@@ -10,6 +11,7 @@ from entity_encoder.agents.callbacks.evaluation import Evaluation, evaluation_me
 from entity_encoder.agents.callbacks.film import Film
 from entity_encoder.agents.callbacks.histograms import Histograms
 from entity_encoder.agents.callbacks.profile import Profile
+from entity_encoder.agents.callbacks.self_play import SelfPlay
 
 __all__ = [
     "AttentionMaps",
@@ -18,5 +20,6 @@ __all__ = [
     "Film",
     "Histograms",
     "Profile",
+    "SelfPlay",
     "evaluation_metrics",
 ]

@@ -123,6 +123,11 @@ SCALARS: tuple[ScalarTag, ...] = (
     ScalarTag("time/environment", "share of wall time spent stepping", "t_env / t"),
     ScalarTag("time/inference", "share of wall time spent choosing actions", "t_inference / t"),
     ScalarTag("time/update", "share of wall time spent learning", "t_update / t"),
+    ScalarTag(
+        "self_play/rating",
+        "Elo rating of the newest version of the policy in self-play; the script has 1000",
+        "1000 + 400 log10(strength)",
+    ),
     # --- beside histograms -------------------------------------------------------------------
     ScalarTag(
         "non_finite/*", "NaN and infinite values left out of the histogram of that name", "count"

@@ -26,7 +26,8 @@ def test_pettingzoo_s_own_test_passes(name: str) -> None:
 @pytest.mark.parametrize("name", FULL)
 def test_agents_together_do_what_the_joint_action_does(name: str) -> None:
     env = EntityParallelEnv(name)
-    joint = find_task(name)(1, autoreset_mode="DISABLED")
+    make: Any = find_task(name)
+    joint = make(1, autoreset_mode="DISABLED")
     group = env.group
     observations, _ = env.reset(seed=3)
     expected, _ = joint.reset(seed=3)

@@ -23,6 +23,14 @@ def test_numbers_of_a_row_do_not_depend_on_the_number_of_rows() -> None:
             assert torch.equal(a[row], b[0])
 
 
+@pytest.mark.parametrize("step", [3, torch.arange(11)])
+def test_some_rows_draw_alone_what_they_draw_together(step: int | torch.Tensor) -> None:
+    whole = Rng(seeds_to_keys(range(11)), torch.arange(11), step)
+    where = slice(2, None, 4)
+    for some, every in zip(draw(whole.rows(where)), draw(whole), strict=True):
+        assert torch.equal(some, every[where])
+
+
 def test_seed_episode_and_step_each_change_every_number() -> None:
     base = make().bits(9)
     for other in (make(seed=6), make(episode=1), make(step=1)):

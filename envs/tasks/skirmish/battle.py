@@ -63,6 +63,10 @@ class Army:
         """Which units are there, (E, N)."""
         return self.health > 0
 
+    def rows(self, where: slice) -> Army:
+        """Return the armies of some environments."""
+        return Army(self.place[where], self.health[where], self.kind[where])
+
     def mirrored(self) -> Army:
         """Return the army as seen from the other side: left and right exchanged."""
         x, y = self.place.unbind(2)

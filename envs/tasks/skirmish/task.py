@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -101,7 +101,8 @@ class Skirmish(EntityVectorEnv):
     - `opponent` ("nearest"): who commands the enemies. "nearest" attacks the nearest within reach,
       "focus fire" the one with the least health, and both walk to the nearest when there is none;
       or a function of what the enemies observe (the field mirrored, so that they stand on the
-      left and are the allies) and an `Rng`, which returns their actions, (E, max_units).
+      left and are the allies) and an `Rng`, which returns their actions, (E, max_units). Of a
+      list of k, number i mod k commands in environment i.
     - `max_episode_steps` (60).
     - Those of `EntityVectorEnv`.
 
@@ -116,7 +117,7 @@ class Skirmish(EntityVectorEnv):
         max_units: int = 5,
         min_units: int | None = None,
         mirrored: bool = True,
-        opponent: str | Opponent = "nearest",
+        opponent: str | Opponent | Sequence[str | Opponent] = "nearest",
         max_episode_steps: int = 60,
         **options: Any,
     ) -> None:
@@ -124,7 +125,6 @@ class Skirmish(EntityVectorEnv):
         fewest = -(-3 * max_units // 5) if min_units is None else min_units
         self.min_units = check_option("min_units", fewest, 1, max_units)
         self.mirrored = mirrored
-        self.opponent: str | Opponent = "nearest"
         self.set_opponent(opponent)
         columns = {
             "x": (0.0, FIELD),
@@ -162,15 +162,20 @@ class Skirmish(EntityVectorEnv):
         self._corner = torch.tensor((1.0, 2.0)).to(self.device)
         self._room = torch.tensor((3.0, 12.0)).to(self.device) * GRID
 
-    def set_opponent(self, opponent: str | Opponent) -> None:
+    def set_opponent(self, opponent: str | Opponent | Sequence[str | Opponent]) -> None:
         """Let somebody else command the enemies from the next step on.
 
         Raises:
-            ValueError: For an unknown name.
+            ValueError: For an unknown name, or nobody.
         """
-        if isinstance(opponent, str):
-            choose("opponent", opponent, sorted(SCRIPTS))
-        self.opponent = opponent
+        if isinstance(opponent, str) or callable(opponent):
+            opponent = (opponent,)
+        self.opponents: tuple[str | Opponent, ...] = tuple(opponent)
+        if not self.opponents:
+            raise ValueError("opponent must name somebody, got an empty list")
+        for name in self.opponents:
+            if isinstance(name, str):
+                choose("opponent", name, sorted(SCRIPTS))
 
     def initial(self, rng: Rng) -> State:
         """Draw how many units there are, of which kinds, and where they stand."""
@@ -210,11 +215,17 @@ class Skirmish(EntityVectorEnv):
 
     def _answer(self, ally: Army, enemy: Army, elapsed: Tensor, rng: Rng) -> Tensor:
         """Return what the enemies do, (E, max_units)."""
-        if isinstance(self.opponent, str):
-            return SCRIPTS[self.opponent](self._battle, enemy, ally)
-        seen = self._seen(enemy.mirrored(), ally.mirrored(), elapsed)
-        action = torch.where(seen["ally_mask"], self.opponent(seen, rng), 0)
-        return mirrored_action(action)
+        answer = torch.zeros_like(enemy.kind)
+        for first, opponent in enumerate(self.opponents[: len(elapsed)]):
+            rows = slice(first, None, len(self.opponents))
+            us, them = enemy.rows(rows), ally.rows(rows)
+            if isinstance(opponent, str):
+                answer[rows] = SCRIPTS[opponent](self._battle, us, them)
+            else:
+                seen = self._seen(us.mirrored(), them.mirrored(), elapsed[rows])
+                action = torch.where(us.alive, opponent(seen, rng.rows(rows)), 0)
+                answer[rows] = mirrored_action(action)
+        return answer
 
     def observe(self, state: State) -> dict[str, Tensor]:
         """Show both armies and what each ally can do."""
