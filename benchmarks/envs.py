@@ -1,12 +1,15 @@
 """Environments beside single ones: `python -m benchmarks.envs [--quick] [--json FILE]`.
 
 Each task steps E environments as one batch, with and without observation, and beside it
-`gymnasium.vector.SyncVectorEnv` steps as many single environments of the same task, each from
-`gymnasium.make` without its passive checker: the same rules, and the same results as this
-project's single environments. The unit is environment steps per CPU-second of one thread.
-Only `step` is timed; random legal actions are drawn outside. Without observation means that the
-time which `observation()` takes in the same state is taken off. Contenders take turns, and a row
-holds medians over the rounds: on a shared machine only ratios mean something.
+`gymnasium.vector.SyncVectorEnv` steps as many single environments of the same task from
+`gymnasium.make`, without its passive checker. These are batches of one: the same rules and the
+same results, but much of their time goes into calls on small tensors. So Minefield is also
+compared with `benchmarks.plain_minefield`, a single environment in plain NumPy.
+
+The unit is environment steps per CPU-second of one thread. Only `step` is timed; random legal
+actions are drawn outside. Without observation means that the time which `observation()` takes in
+the same state is taken off. Contenders take turns, and a row holds medians over the rounds: on a
+shared machine only ratios mean something.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +30,11 @@ import gymnasium
 import torch
 from gymnasium.vector import SyncVectorEnv
 
+from benchmarks.plain_minefield import PlainMinefield
 from entity_encoder.envs import TASKS
 from entity_encoder.envs.driver import Driver
 
-__all__ = ["Row", "Stepper", "main", "measure"]
+__all__ = ["SINGLES", "Row", "Stepper", "main", "measure"]
 
 SIZES = (1, 64, 1024, 4096)
 WARM_UP = 30  # steps, so that episodes no longer begin all at once
@@ -44,7 +49,8 @@ class Row:
     num_envs: int
     with_observation: float
     without_observation: float
-    sync_envs: int  # environments in SyncVectorEnv; fewer than num_envs with --quick
+    single: str  # kind of the single environments, a key of SINGLES
+    sync_envs: int  # their number in SyncVectorEnv; less than num_envs with --quick
     sync: float
     times_sync: float
 
@@ -96,29 +102,44 @@ class Stepper:
         return self._driver.sample(self._observation)
 
 
-def make_sync(task: str, num_envs: int) -> SyncVectorEnv:
-    """Build the single environments as a user of gymnasium would."""
-    make = partial(gymnasium.make, f"Entity/{task}-v0", disable_env_checker=True)
-    return SyncVectorEnv([make] * num_envs)
+def make_single(task: str) -> gymnasium.Env[Any, Any]:
+    """Build a single environment as a user of gymnasium would."""
+    return gymnasium.make(f"Entity/{task}-v0", disable_env_checker=True)
 
 
-def measure(task: str, num_envs: int, sync_envs: int, *, rounds: int, budget: float) -> Row:
+#: How single environments are made, by what a row calls them.
+SINGLES: dict[str, Callable[[str], gymnasium.Env[Any, Any]]] = {
+    "gymnasium.make": make_single,
+    "plain NumPy": lambda _: PlainMinefield(),
+}
+
+
+def kinds(task: str) -> list[str]:
+    """Return with what single environments a task is compared."""
+    return list(SINGLES) if task == "Minefield" else ["gymnasium.make"]
+
+
+def measure(
+    task: str, num_envs: int, single: str, sync_envs: int, *, rounds: int, budget: float
+) -> Row:
     """Measure one task at one number of environments."""
     batch: Any = gymnasium.make_vec(f"Entity/{task}-v0", num_envs=num_envs)
-    ours, theirs = Stepper(batch, WARM_UP), Stepper(make_sync(task, sync_envs), SYNC_WARM_UP)
+    sync = SyncVectorEnv([partial(SINGLES[single], task)] * sync_envs)
+    ours, theirs = Stepper(batch, WARM_UP), Stepper(sync, SYNC_WARM_UP)
     seconds = []
     for _ in range(rounds):
         step, observation = ours.run(budget, after=batch.unwrapped.observation)
         seconds.append((step, max(step - observation, 1e-9), theirs.run(budget)[0]))
-    with_, without, sync = map(statistics.median, zip(*seconds, strict=True))
+    with_, without, alone = map(statistics.median, zip(*seconds, strict=True))
     return Row(
         task=task,
         num_envs=num_envs,
         with_observation=1 / with_,
         without_observation=1 / without,
+        single=single,
         sync_envs=sync_envs,
-        sync=1 / sync,
-        times_sync=sync / with_,
+        sync=1 / alone,
+        times_sync=alone / with_,
     )
 
 
@@ -127,7 +148,8 @@ def print_row(row: Row) -> None:
     print(
         f"{row.task:20}{row.num_envs:6,} envs {row.with_observation:12,.0f} steps/s "
         f"{row.without_observation:12,.0f} without observation, "
-        f"SyncVectorEnv ({row.sync_envs:,}) {row.sync:8,.0f}, {row.times_sync:8,.1f} times that",
+        f"{row.times_sync:6,.1f} times SyncVectorEnv ({row.sync_envs:,} x {row.single}: "
+        f"{row.sync:,.0f})",
         flush=True,
     )
 
@@ -151,8 +173,9 @@ def main(argv: list[str] | None = None) -> list[Row]:
     budget, most = (0.15, 16) if args.quick else (args.budget, max(SIZES))
     rows: list[Row] = []
     for task in args.tasks or TASKS:
-        for num_envs in (1, 1024) if args.quick else SIZES:
-            row = measure(task, num_envs, min(num_envs, most), rounds=args.rounds, budget=budget)
+        for num_envs, single in product((1, 1024) if args.quick else SIZES, kinds(task)):
+            sync_envs = min(num_envs, most)
+            row = measure(task, num_envs, single, sync_envs, rounds=args.rounds, budget=budget)
             print_row(row)
             rows.append(row)
             gc.collect()  # thousands of single environments
