@@ -39,6 +39,8 @@ class PackedLayout:
         n_rows: R.
         shape: (B, N).
         strategy: How attention is computed: groups, fast, padded or varlen.
+        first_row: Where the rows begin among the slots, when they are all slots of neighbouring
+            sets; None when they must be gathered.
     """
 
     rows: Tensor
@@ -48,6 +50,7 @@ class PackedLayout:
     n_rows: int
     shape: tuple[int, int]
     strategy: str
+    first_row: int | None = None
 
     def __post_init__(self) -> None:
         """Derive the sizes of the runs, with the tail of padding rows as the last."""
@@ -102,7 +105,10 @@ class PackedLayout:
 
     def pick(self, x: Tensor) -> Tensor:
         """Take the existing entities from slots: (B, N, D) -> (R, D)."""
-        return self.pad(x.flatten(0, 1).index_select(0, self.rows))
+        slots = x.flatten(0, 1)
+        if self.first_row is not None:
+            return self.pad(slots.narrow(0, self.first_row, len(self.rows)))
+        return self.pad(slots.index_select(0, self.rows))
 
     def pick_flags(self, flags: Tensor) -> Tensor:
         """Take the flags of the existing entities: (B, N) bool -> (R,) bool, False in the tail."""
@@ -223,6 +229,8 @@ def tokens(layouts: Sequence[Layout], rows: Sequence[Tensor]) -> Tensor:
         return torch.where(first.mask[..., None], rows[0], 0.0)
     packed = [layout for layout in layouts if isinstance(layout, PackedLayout)]
     real = [x[: len(layout.rows)] for x, layout in zip(rows, packed, strict=True)]
+    if first.first_row is not None:  # no slot is empty
+        return (torch.cat(real) if len(real) > 1 else real[0]).unflatten(0, first.shape)
     batch, slots = first.shape
     out = rows[0].new_zeros(batch * slots, rows[0].shape[-1])
     if torch.is_grad_enabled():  # one node for all chunks: each would write a full-size gradient
@@ -260,6 +268,7 @@ def packed_layouts(
     set_of_row = np.repeat(order, sizes[order])
     rows = set_of_row * slots + rows % max(slots, 1)
     bounds = _chunk_bounds(sizes[order], max_rows)
+    full = len(rows) == batch * slots
     starts = np.concatenate([[0], np.cumsum(sizes[order])])
     return [
         _chunk(
@@ -270,6 +279,7 @@ def packed_layouts(
             (batch, slots),
             strategy,
             mask.device,
+            int(starts[first]) if full else None,
         )
         for first, last in bounds
     ]
@@ -297,6 +307,7 @@ def _chunk(
     shape: tuple[int, int],
     strategy: str,
     device: torch.device,
+    first_row: int | None,
 ) -> PackedLayout:
     values, counts = np.unique(sizes, return_counts=True)
     return PackedLayout(
@@ -307,4 +318,5 @@ def _chunk(
         n_rows=-(-len(rows) // ROW_MULTIPLE) * ROW_MULTIPLE,
         shape=shape,
         strategy=strategy,
+        first_row=first_row,
     )

@@ -59,6 +59,16 @@ def test_gradients_are_those_of_numerical_differences() -> None:
     assert torch.autograd.gradcheck(lambda x: grouped_attention(x, GROUPS, HEADS), qkv)
 
 
+def test_what_is_not_finite_stays_within_its_set() -> None:
+    clean = rows()
+    expected = grouped_attention(clean, GROUPS, HEADS)
+    for bad in (torch.nan, torch.inf):
+        spoilt = clean.clone()
+        spoilt[ROWS - 9 :] = bad  # the last set, and the tail
+        out = grouped_attention(spoilt, GROUPS, HEADS)
+        assert torch.equal(out[: ROWS - 9], expected[: ROWS - 9])
+
+
 def test_the_tail_gets_no_gradient() -> None:
     qkv = rows().requires_grad_()
     grouped_attention(qkv, GROUPS, HEADS).sum().backward()
@@ -71,7 +81,7 @@ def test_nothing_at_all_gives_nothing() -> None:
     assert grouped_attention(torch.zeros(0, 45), [], HEADS).shape == (0, 15)
 
 
-@pytest.mark.parametrize("size", [2, 3, 4, 7, 16, SMALL_SET, SMALL_SET + 1])
+@pytest.mark.parametrize("size", [1, 2, 4, 5, 7, 9, 16, 17, 23, SMALL_SET, SMALL_SET + 1])
 def test_a_set_has_the_same_bits_alone_and_among_others(size: int) -> None:
     torch.manual_seed(size)
     transformer = EntityTransformer(5, d_model=24, n_heads=3)
