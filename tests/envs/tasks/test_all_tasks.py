@@ -233,7 +233,7 @@ def test_class_docstring_is_the_page(name: str) -> None:
         ("PickMatchingBalls", {"max_balls": 2}, "max_balls must be a whole number from 3 to 1024"),
         ("PickMatchingBalls", {"min_balls": 33}, "min_balls must be a whole number from 3 to 32"),
         ("Sorter", {"max_tiles": 21}, "max_tiles must be a whole number from 2 to 20, got 21"),
-        ("Sorter", {"min_tiles": 1}, "min_tiles must be a whole number from 2 to 20, got 1"),
+        ("Sorter", {"min_tiles": 1}, "min_tiles must be a whole number from 2 to 5, got 1"),
         ("Skirmish", {"max_units": 129}, "max_units must be a whole number from 1 to 128, got 129"),
         ("Skirmish", {"min_units": 6}, "min_units must be a whole number from 1 to 5, got 6"),
         ("Triage", {"max_jobs": 2.5}, "max_jobs must be a whole number from 2 to 1024, got 2.5"),

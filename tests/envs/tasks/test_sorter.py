@@ -87,7 +87,7 @@ def test_time_runs_out_without_a_termination() -> None:
 
 
 def test_layouts_are_drawn_as_stated() -> None:
-    env = Sorter(1900)
+    env = Sorter(1900, max_tiles=20)
     observation, _ = env.reset(seed=0)
     mask = torch.tensor(observation["tile_mask"]).bool()
     counts = torch.bincount(mask.sum(1), minlength=21)[2:]
@@ -107,7 +107,9 @@ def test_layouts_are_drawn_as_stated() -> None:
 
 
 @pytest.mark.parametrize("continuous", [False, True])
-@pytest.mark.parametrize("options", [{"max_tiles": 2}, {"max_tiles": 7}, {"min_tiles": 20}])
+@pytest.mark.parametrize(
+    "options", [{"max_tiles": 2}, {"max_tiles": 7}, {"max_tiles": 20, "min_tiles": 20}]
+)
 def test_the_reference_visits_all_tiles(options: dict[str, int], continuous: bool) -> None:
     env = Sorter(25, continuous=continuous, **options)
     returns = first_returns(env, reference)
@@ -134,7 +136,7 @@ def steps_to_first(place: np.ndarray, tiles: np.ndarray, first: int) -> int:
 
 
 def test_the_reference_goes_the_shortest_way_around_later_tiles() -> None:
-    env = Sorter(40, min_tiles=20, autoreset_mode="DISABLED")
+    env = Sorter(40, max_tiles=20, min_tiles=20, autoreset_mode="DISABLED")
     env.reset(seed=6)
     places = env.state["place"].double().numpy()
     tiles = env.state["tile"].double().numpy()
@@ -148,7 +150,7 @@ def test_the_reference_goes_the_shortest_way_around_later_tiles() -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"max_tiles": 2}, {"max_tiles": 5, "min_tiles": 4}, {"min_tiles": 20}]
+    "options", [{}, {"max_tiles": 2}, {"max_tiles": 9, "min_tiles": 7}, {"max_tiles": 20}]
 )
 @pytest.mark.parametrize("continuous", [False, True])
 def test_random_moves_return_what_the_score_calls_zero(
