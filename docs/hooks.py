@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import html
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -37,7 +38,12 @@ def tags() -> str:
     """List every number in TensorBoard."""
     from entity_encoder.agents.monitor.tags import tag_table
 
-    return tag_table()
+    # Python-Markdown shows the backslash of an escaped bar within code.
+    return re.sub(
+        r"`([^`\n]*\\\|[^`\n]*)`",
+        lambda found: f"<code>{html.escape(found[1]).replace(chr(92) + '|', '&#124;')}</code>",
+        tag_table(),
+    )
 
 
 def tasks() -> str:
