@@ -25,7 +25,7 @@ INTEGRATIONS := rllib
 LOCKED := dev,docs,envs,export,play,plot,sb3,skrl,tianshou,torchrl,sweep,video
 
 .DEFAULT_GOAL := help
-.PHONY: help train test slow fuzz test-integrations check lint format-check types format docs lock clean
+.PHONY: help train test slow test-browser fuzz test-integrations check lint format-check types format docs lock clean
 
 help:  ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "make %-18s %s\n", $$1, $$2 }'
@@ -38,6 +38,9 @@ test: $(READY)  ## run the test suite
 
 slow: $(READY)  ## run the proofs that take minutes
 	$(PYTEST) $(PARALLEL) -m "slow and not integration" $(TEST_ARGS)
+
+test-browser: $(READY)  ## open TensorBoard in a headless browser (apt-get install chromium)
+	$(PYTEST) -m slow tests/agents/test_browser.py $(TEST_ARGS)
 
 fuzz: $(READY)  ## run every property test on 10,000 new examples
 	HYPOTHESIS_PROFILE=nightly $(PYTEST) $(PARALLEL) -m "hypothesis and not integration" --timeout=0 $(TEST_ARGS)

@@ -44,8 +44,8 @@ def draw_matrix(look: Look) -> Image.Image:
         for layer in range(layers)
     ]
     picture = stack([side_by_side(row) for row in tiles])
-    legend = Image.new("RGB", (picture.width, HEADER), PAPER)
     text = f"a row's entity attends to a column's; white 0, darkest {highest:.2f}"
+    legend = Image.new("RGB", (text_width([text], 12) + 16, HEADER), PAPER)
     write(legend, (8, HEADER / 2), text, size=12, colour="#5A626B")
     return stack([picture, legend], gap=0)
 

@@ -59,7 +59,7 @@ class Profile:
         profiler, self._profiler = self._profiler, None
         profiler.stop()
         by = "self_cuda_time_total" if agent.device.type == "cuda" else "self_cpu_time_total"
-        table = profiler.key_averages().table(sort_by=by, row_limit=25)
+        table = profiler.key_averages().table(sort_by=by, row_limit=25, max_name_column_width=40)
         indented = "\n".join(f"    {line}" for line in table.splitlines())
         agent.monitor.text("profile", indented, agent.steps)
         profiler.export_chrome_trace(str(agent.monitor.run_dir / "trace.json.gz"))
