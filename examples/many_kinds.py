@@ -1,7 +1,7 @@
 """Several kinds of entities, an action for each of one kind, and who looks at which kind.
 
-python examples/many_kinds.py                               # two snakes, a few minutes
-python examples/many_kinds.py --env Entity/Minefield-v0 --steps 500_000
+python examples/many_kinds.py                               # a battle, a few minutes
+python examples/many_kinds.py --env Entity/MultiSnake-v0 --env-arg num_snakes=2 --steps 1_000_000
 """
 
 from __future__ import annotations
@@ -32,17 +32,13 @@ def attention_by_kind(encoder: EntityEncoder, observation: dict[str, Tensor]) ->
 def main(arguments: Sequence[str] | None = None) -> Tensor:
     """Train, evaluate, and print which kind looks at which; return these shares."""
     parser = argparse.ArgumentParser(description="Train on a task of several kinds.")
-    parser.add_argument("--env", default="Entity/MultiSnake-v0")
-    parser.add_argument("--env-arg", action="append", default=[], help="such as num_snakes=2")
+    parser.add_argument("--env", default="Entity/Skirmish-v0")
+    parser.add_argument("--env-arg", action="append", default=[], help="such as max_units=8")
     parser.add_argument("--steps", type=int, default=200_000)
     args = parser.parse_args(arguments)
 
-    snakes = {"num_snakes": 2} if "MultiSnake" in args.env else {}
-    agent = PPO(
-        args.env,
-        PPOConfig(total_steps=args.steps),
-        env_kwargs={**snakes, **key_values(args.env_arg)},
-    ).learn()
+    config = PPOConfig(total_steps=args.steps)
+    agent = PPO(args.env, config, env_kwargs=key_values(args.env_arg)).learn()
     print(agent.evaluate(100))
 
     encoder, names = agent.policy.encoders[0], [g.name for g in agent.policy.schema.groups]

@@ -113,8 +113,8 @@ def test_shares_of_attention_are_those_of_the_maps() -> None:
 def test_many_kinds_trains(capsys: pytest.CaptureFixture[str]) -> None:
     from examples.many_kinds import main
 
-    shares = main(["--steps", "4096", "--env-arg", "num_snakes=3", "--env-arg", "size=5"])
-    assert shares.shape == (2, 3, 3)
+    shares = main(["--steps", "4096", "--env-arg", "max_units=3", "--env-arg", "min_units=3"])
+    assert shares.shape == (2, 2, 2)  # layers, allies and enemies
     assert "layer 1: looks at" in capsys.readouterr().out
 
 
