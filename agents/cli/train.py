@@ -30,7 +30,7 @@ __all__ = ["add_options", "report", "run", "summary"]
 EXAMPLES = f"""examples:
   entity-encoder train                                        {DEFAULT_TASK}
   entity-encoder train Entity/CherryPick-v0 --seed 3 --total-steps 1e6
-  entity-encoder train {DEFAULT_TASK} --env-arg max_mines=20 --target-score 0.95
+  entity-encoder train Entity/Minefield-v0 --env-arg max_mines=20 --target-score 0.95
   entity-encoder train Entity/FloorIsLava-v0 --total-steps 20_000 --run-dir runs/lava
   entity-encoder train --resume runs/lava --total-steps 40_000
 
