@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,7 @@ class Keyboard:
     Args:
         space: Action space of one environment.
         keys: Keys with a meaning of their own, such as ``{"Left": 0}``.
+        names: What the choices are called in the prompt; none: their numbers.
 
     Attributes:
         message: Why the last key did nothing, or an empty string.
@@ -39,8 +40,14 @@ class Keyboard:
         ValueError: For a space that keys cannot serve.
     """
 
-    def __init__(self, space: spaces.Space[Any], keys: Mapping[str, int] | None = None) -> None:
+    def __init__(
+        self,
+        space: spaces.Space[Any],
+        keys: Mapping[str, int] | None = None,
+        names: Sequence[str] = (),
+    ) -> None:
         self.space = space
+        self.names = names
         self.keys = dict(keys or {})
         self.message = ""
         self._typed = ""
@@ -82,7 +89,7 @@ class Keyboard:
             return "arrow keys"
         self._pass_over_absent(observation)
         if self.keys:
-            text = "  ".join(f"{key}: {choice}" for key, choice in self.keys.items())
+            text = "  ".join(f"{key}: {self._name(choice)}" for key, choice in self.keys.items())
         else:
             text = f"choose {_ranges(np.flatnonzero(self._legal(observation)))}"
         if self._size > 10:
@@ -90,6 +97,9 @@ class Keyboard:
         if len(self._sizes) > 1:
             text = f"{self._actor} {len(self._chosen)}: {text}"
         return text
+
+    def _name(self, choice: int) -> str:
+        return self.names[choice] if choice < len(self.names) else str(choice)
 
     @property
     def _size(self) -> int:

@@ -64,7 +64,8 @@ class _Game:
         task = env.get_wrapper_attr("task") if env.has_wrapper_attr("task") else env.unwrapped
         self.env = env
         self.screen = screen
-        self.keyboard = Keyboard(env.action_space, KEYS.get(type(task).__name__))
+        names = getattr(task, "action_names", ())
+        self.keyboard = Keyboard(env.action_space, KEYS.get(type(task).__name__), names)
         self.returns: list[float] = []
 
     def run(self, seed: int | None) -> list[float]:

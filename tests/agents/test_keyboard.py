@@ -32,6 +32,8 @@ def test_keys_with_a_meaning_of_their_own_win() -> None:
     keyboard = Keyboard(spaces.Discrete(3), KEYS["Minefield"])
     assert [press(keyboard, key) for key in ("Left", "Up", "Right", "1")] == [0, 1, 2, 1]
     assert keyboard.prompt({}) == "Left: 0  Up: 1  Right: 2"
+    named = Keyboard(keyboard.space, keyboard.keys, names=("left", "forward"))
+    assert named.prompt({}) == "Left: left  Up: forward  Right: 2"
 
 
 def test_many_choices_are_typed_as_a_number() -> None:

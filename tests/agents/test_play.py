@@ -51,7 +51,7 @@ def test_an_episode_is_played_and_paid() -> None:
 def test_keys_without_a_meaning_change_nothing_and_are_named() -> None:
     screen = Script("t", "Escape")
     assert play(LAVA, screen, seed=1) == []
-    assert screen.texts[0].startswith("step 0  return 0    w: 0  e: 1")
+    assert screen.texts[0].startswith("step 0  return 0    w: N  e: NE")
     assert "t means nothing here" in screen.texts[1]
     assert (screen.frames[0] == screen.frames[1]).all()
 
