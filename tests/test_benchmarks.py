@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks import encoder, learning, monitoring, timing
+from benchmarks import encoder, monitoring, timing
 from benchmarks.peers import DingTransformer, SdpaPadded
 from entity_encoder import EntityTransformer
 
@@ -85,25 +84,6 @@ def test_interleaved_rounds_call_everybody_equally() -> None:
     calls: list[str] = []
     timing.interleave({k: partial(calls.append, k) for k in "ab"}, rounds=4)
     assert "".join(calls) == "abababab" + "ab"
-
-
-def test_the_table_of_results_joins_seeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(learning, "RESULTS", tmp_path)
-    (tmp_path / "learning").mkdir()
-    for seed, value in ((1, 0.5), (2, 0.75)):
-        row = {
-            "task": "Minefield",
-            "seed": seed,
-            "steps": 1000,
-            "training_return": value,
-            "deterministic": {"return": {"mean": value}, "score": {"mean": value}},
-            "cpu_seconds": 7.0,
-            "published": ".800 / 1.0",
-        }
-        (tmp_path / "learning" / f"minefield-{seed}.json").write_text(json.dumps(row))
-    line = learning.write_table(learning.TASKS).splitlines()[-1]
-    assert "0.625 (0.500 to 0.750)" in line
-    assert "| 1, 2 |" in line
 
 
 def test_what_monitoring_costs_is_measured(capsys: pytest.CaptureFixture[str]) -> None:

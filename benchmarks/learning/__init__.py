@@ -1,0 +1,1 @@
+"""Learning curves, scores and transfer of the default configuration on every task."""
