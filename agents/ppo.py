@@ -16,6 +16,7 @@ from gymnasium.vector import VectorEnv
 from entity_encoder.agents import checkpoint
 from entity_encoder.agents.accumulation import ChunkRunner
 from entity_encoder.agents.announcing import choices, log, open_monitor
+from entity_encoder.agents.calling import command
 from entity_encoder.agents.collect import Collector
 from entity_encoder.agents.config import PPOConfig
 from entity_encoder.agents.distributed import Ranks
@@ -352,7 +353,7 @@ class PPO:
             path = _write(snapshot, self.run_dir / "checkpoint")
             progress.note(
                 f"{kind} at {steps:,} steps; saved in {path}\n"
-                f"resume: entity-encoder train --resume {self.run_dir}   "
+                f"resume: {command()} train --resume {self.run_dir}   "
                 f'or   PPO.load("{path}").learn()'
             )
         else:

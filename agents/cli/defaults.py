@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
-import sys
 from pathlib import Path
 
 from entity_encoder.agents import checkpoint
 
-__all__ = ["DEFAULT_TASK", "RUNS", "command", "find_checkpoint", "new_run_dir"]
+__all__ = ["DEFAULT_TASK", "RUNS", "find_checkpoint", "new_run_dir"]
 
 DEFAULT_TASK = "Entity/CherryPick-v0"
 RUNS = Path("runs")
@@ -40,16 +38,3 @@ def find_checkpoint(path: str | Path) -> Path:
     raise FileNotFoundError(
         f"checkpoint must be a run directory or a checkpoint, got {str(path)!r}, which {what}"
     )
-
-
-def command() -> str:
-    """Return how this command line is called here: by its name, or by the interpreter's path."""
-    here = Path(sys.executable).parent
-    found = shutil.which("entity-encoder")
-    if found is not None and Path(found).parent == here:
-        return "entity-encoder"
-    python = Path(sys.executable)
-    if python.is_relative_to(Path.cwd()):
-        python = python.relative_to(Path.cwd())
-    script = python.parent / "entity-encoder"
-    return str(script) if script.exists() else f"{python} -m entity_encoder.agents"

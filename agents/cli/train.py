@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from entity_encoder.agents import checkpoint
-from entity_encoder.agents.cli.defaults import DEFAULT_TASK, command, find_checkpoint, new_run_dir
+from entity_encoder.agents.calling import command
+from entity_encoder.agents.cli.defaults import DEFAULT_TASK, find_checkpoint, new_run_dir
 from entity_encoder.agents.cli.options import (
     add_config_options,
     config_overrides,

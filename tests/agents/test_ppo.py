@@ -10,6 +10,7 @@ from gymnasium import spaces
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from entity_encoder.agents import PPO, PPOConfig, WorkerError, load_policy
+from entity_encoder.agents.calling import command
 from entity_encoder.agents.checkpoint import exists, load_checkpoint
 from entity_encoder.agents.monitor import is_known_tag
 from entity_encoder.agents.rollout import Rollout
@@ -115,7 +116,7 @@ def test_interrupted_training_is_saved_and_continues_bit_for_bit(
         agent.learn()
     said = capsys.readouterr().err
     assert "at 36 steps; saved in" in said
-    assert "resume: entity-encoder train --resume" in said
+    assert f"resume: {command()} train --resume" in said
     resumed = PPO.load(tmp_path / "run" / "checkpoint", [Toy] * 3, progress=False)
     assert resumed.steps == 36
     assert_same(resumed.learn(), whole)

@@ -1,16 +1,13 @@
-"""Where runs go, where checkpoints are found, and how commands are written."""
+"""Where runs go, and where checkpoints are found."""
 
 from __future__ import annotations
 
-import shutil
-import sys
 from pathlib import Path
 
 import pytest
 
 from entity_encoder.agents.cli.defaults import (
     DEFAULT_TASK,
-    command,
     find_checkpoint,
     new_run_dir,
 )
@@ -41,19 +38,3 @@ def test_a_checkpoint_is_found_in_its_run_or_by_itself(tmp_path: Path) -> None:
         find_checkpoint(tmp_path / "other")
     with pytest.raises(FileNotFoundError, match=r"got '.*', which holds none"):
         find_checkpoint(tmp_path)
-
-
-def test_commands_are_written_as_they_work_here(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "executable", str(tmp_path / "env" / "bin" / "python"))
-    monkeypatch.setattr(shutil, "which", lambda _: None)
-    assert command() == "env/bin/python -m entity_encoder.agents"
-    (tmp_path / "env" / "bin").mkdir(parents=True)
-    (tmp_path / "env" / "bin" / "entity-encoder").write_text("")
-    assert command() == "env/bin/entity-encoder"
-    monkeypatch.setattr(shutil, "which", lambda _: str(tmp_path / "env/bin/entity-encoder"))
-    assert command() == "entity-encoder"
-    monkeypatch.setattr(shutil, "which", lambda _: "/elsewhere/bin/entity-encoder")
-    assert command() == "env/bin/entity-encoder"
