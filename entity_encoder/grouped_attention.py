@@ -8,10 +8,12 @@ run. Values depend on a set alone, not on its neighbours, to the last bit on a C
 
 from __future__ import annotations
 
+import functools
 import itertools
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
@@ -38,27 +40,40 @@ def grouped_attention(qkv: Tensor, groups: list[tuple[int, int]], n_heads: int) 
     return out
 
 
+def shortest_row(dtype: torch.dtype, device: torch.device) -> int:
+    """Return how long a row must be for a fast softmax: one vector register of a CPU.
+
+    Shorter rows are exponentiated number by number, at up to ten times the cost.
+    """
+    if device.type != "cpu" or dtype != torch.float32:
+        return 1
+    return 16 if torch.backends.cpu.get_cpu_capability() == "AVX512" else 8
+
+
 class _GroupedAttention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, qkv: Tensor, groups: list[tuple[int, int]], n_heads: int) -> Tensor:
         width = qkv.shape[1] // 3
+        shortest = shortest_row(qkv.dtype, qkv.device)
         out = qkv.new_empty(qkv.shape[0], width)
         kept: list[list[Tensor]] = []
-        start = 0
-        for count, size in groups:
-            stop = start + count * size
+        cuts = _cuts(groups, qkv.shape[0])
+        for (count, size), rows, results in zip(
+            groups, qkv.split(cuts), out.split(cuts), strict=False
+        ):
             # [sets, size, q k v, heads, head_dim]
-            block = qkv[start:stop].view(count, size, 3, n_heads, -1)
-            place = out[start:stop].view(count, size, n_heads, -1)
+            block = rows.view(count, size, 3, n_heads, -1)
+            place = results.view(count, size, n_heads, -1)
             if size == 1:  # a softmax over one key is 1
                 place.copy_(block[:, :, 2])
             else:
-                attend = _tiny_forward if size <= TINY_SET else _small_forward
-                saved = attend(block, place)
+                if size <= TINY_SET:
+                    saved = _tiny_forward(block, place)
+                else:
+                    saved = _small_forward(block, place, max(size, shortest))
                 if ctx.needs_input_grad[0]:
                     kept.append(saved)
-            start = stop
-        out[start:] = 0
+        out[sum(cuts[: len(groups)]) :] = 0
         ctx.save_for_backward(*itertools.chain.from_iterable(kept))
         ctx.groups, ctx.n_heads = groups, n_heads
         return out
@@ -69,11 +84,12 @@ class _GroupedAttention(torch.autograd.Function):
         width = grad.shape[1]
         result = grad.new_empty(grad.shape[0], 3 * width)
         kept = iter(ctx.saved_tensors)
-        start = 0
-        for count, size in ctx.groups:
-            stop = start + count * size
-            out = result[start:stop].view(count, size, 3, ctx.n_heads, -1)
-            incoming = grad[start:stop].reshape(count, size, ctx.n_heads, -1)
+        cuts = _cuts(ctx.groups, grad.shape[0])
+        for (count, size), results, rows in zip(
+            ctx.groups, result.split(cuts), grad.split(cuts), strict=False
+        ):
+            out = results.view(count, size, 3, ctx.n_heads, -1)
+            incoming = rows.reshape(count, size, ctx.n_heads, -1)
             if size == 1:
                 out[:, :, :2] = 0
                 out[:, :, 2] = incoming
@@ -81,36 +97,49 @@ class _GroupedAttention(torch.autograd.Function):
                 _tiny_backward(incoming, out, *itertools.islice(kept, 2))
             else:
                 _small_backward(incoming, out, *itertools.islice(kept, 3))
-            start = stop
-        result[start:] = 0
+        result[sum(cuts[: len(ctx.groups)]) :] = 0
         return result, None, None
 
 
-def _small_forward(block: Tensor, place: Tensor) -> list[Tensor]:
+def _cuts(groups: list[tuple[int, int]], n_rows: int) -> list[int]:
+    """Return the rows of each run and those of the tail."""
+    used = [count * size for count, size in groups]
+    return [*used, n_rows - sum(used)]
+
+
+def _small_forward(block: Tensor, place: Tensor, padded: int) -> list[Tensor]:
     """Attend by batched matrix products.
 
+    Args:
+        block: Queries, keys and values, (S, n, 3, H, d).
+        place: Where the results go, (S, n, H, d).
+        padded: P >= n, the number of keys; those beyond n are zeros with weight 0.
+
     Returns:
-        Queries and values (2, S * H, n, d), keys (S * H, P, d), weights (S * H, n, P). P >= n:
-        keys beyond n are zeros with weight 0.
+        Queries and values (2, S * H, n, d), keys (S * H, P, d), weights (S * H, n, P).
     """
     count, size, _, n_heads, head_dim = block.shape
-    batch, padded = count * n_heads, max(size, _shortest_row(block))
+    batch = count * n_heads
     heads = block.permute(2, 0, 3, 1, 4)  # [q k v, sets, heads, entities, head_dim]
     queries_values = heads[::2].reshape(2, batch, size, head_dim)
-    keys = block.new_empty(count, n_heads, padded, head_dim)
-    keys[:, :, :size] = heads[1]
-    keys[:, :, size:] = 0
-    keys = keys.view(batch, padded, head_dim)
-    closed = keys.new_zeros(1, 1, padded)
-    closed[..., size:] = -torch.inf
-    scale, masked = head_dim**-0.5, int(padded > size)
-    scores = torch.baddbmm(
-        closed, queries_values[0], keys.transpose(1, 2), beta=masked, alpha=scale
-    )
+    queries, values = queries_values.unbind(0)
+    keys = F.pad(heads[1], (0, 0, 0, padded - size)) if padded > size else heads[1]
+    keys = keys.reshape(batch, padded, head_dim)
+    closed = _closed(size, padded, block.dtype, block.device)
+    beta, scale = int(padded > size), head_dim**-0.5
+    scores = torch.baddbmm(closed, queries, keys.transpose(1, 2), beta=beta, alpha=scale)
     weights = scores.softmax(-1)
-    read = torch.bmm(weights[..., :size], queries_values[1])
+    read = torch.bmm(weights[..., :size], values)
     place.copy_(read.view(count, n_heads, size, head_dim).transpose(1, 2))
     return [queries_values, keys, weights]
+
+
+@functools.lru_cache(maxsize=4 * SMALL_SET)
+def _closed(size: int, padded: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Minus infinity for the keys that are added: (1, 1, padded)."""
+    closed = torch.zeros(1, 1, padded, dtype=dtype, device=device)
+    closed[..., size:] = -torch.inf
+    return closed
 
 
 def _small_backward(
@@ -128,16 +157,6 @@ def _small_backward(
     torch.baddbmm(grads[1], grad_scores.transpose(1, 2), queries, out=grads[1], **scale)
     torch.bmm(weights.transpose(1, 2), incoming, out=grads[2])
     out.copy_(grads.view(3, count, n_heads, size, head_dim).permute(1, 3, 0, 2, 4))
-
-
-def _shortest_row(x: Tensor) -> int:
-    """Return how long a row must be for a fast softmax: one vector register of a CPU.
-
-    Shorter rows are exponentiated number by number, at up to ten times the cost.
-    """
-    if x.device.type != "cpu" or x.dtype != torch.float32:
-        return 1
-    return 16 if torch.backends.cpu.get_cpu_capability() == "AVX512" else 8
 
 
 def _softmax_backward(grad: Tensor, weights: Tensor, dim: int) -> Tensor:

@@ -40,7 +40,7 @@ def by_definition(qkv: Tensor) -> Tensor:
 @pytest.fixture(params=[1, 4, 16], autouse=True)
 def shortest_row(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Pad keys to the registers of several processors, in float64 too."""
-    monkeypatch.setattr("entity_encoder.grouped_attention._shortest_row", lambda x: request.param)
+    monkeypatch.setattr("entity_encoder.grouped_attention.shortest_row", lambda *_: request.param)
 
 
 def test_values_are_those_of_the_definition() -> None:
