@@ -193,6 +193,7 @@ def main(argv: list[str] | None = None) -> list[Row]:
         action="store_true",
         help="switch off the page faults of blocks above 32 MiB, for everybody",
     )
+    parser.add_argument("--half", action="store_true", help="only half fill and large batches")
     parser.add_argument("--net", choices=list(NETS), help="only this net")
     parser.add_argument("--batch", type=int, help="only this batch size")
     args = parser.parse_args(argv)
@@ -203,6 +204,8 @@ def main(argv: list[str] | None = None) -> list[Row]:
     rows: list[Row] = []
     for case in cases(args.quick):
         if (args.net and case.net != args.net) or (args.batch and case.batch != args.batch):
+            continue
+        if args.half and (case.fill, case.batch) != (50, 2048):
             continue
         new = measure(
             case,
