@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ __all__ = ["choose_tags", "plot_runs"]
 DEFAULT_TAGS = ("episode/score", "episode/return", "evaluation/score", "evaluation/return")
 # Colours that the common forms of colour blindness keep apart (Okabe and Ito, 2008).
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+LABEL = 45  # characters that fit beside a panel
 MEANINGS = {scalar.tag: scalar.meaning for scalar in SCALARS}
 
 
@@ -100,7 +102,7 @@ def _draw_panel(axis: Any, tag: str, groups: Mapping[str, Sequence[Curve]]) -> N
             for curve in curves:
                 axis.plot(curve.steps, curve.values, color=colour, alpha=0.3, linewidth=0.7)
     axis.set_title(tag, fontsize=11, loc="left", fontweight="bold")
-    axis.set_ylabel(MEANINGS.get(tag, ""), fontsize=8)
+    axis.set_ylabel(textwrap.fill(MEANINGS.get(tag, ""), LABEL), fontsize=8)
     axis.set_xlabel("environment steps")
     axis.xaxis.set_major_formatter(lambda steps, _: _short(steps))
     axis.spines[["top", "right"]].set_visible(False)

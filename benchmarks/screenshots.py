@@ -1,4 +1,8 @@
-"""Photograph a run's TensorBoard for the pages: `python -m benchmarks.screenshots [RUNS]`."""
+"""Photograph a run's TensorBoard for the pages: `python -m benchmarks.screenshots [RUNS]`.
+
+The run is one with `--attention-every` and `--film-every`; of several runs the attention of the
+first is taken.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +12,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from PIL import Image
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from benchmarks.browser import Browser
+from entity_encoder.agents.curves import find_runs
 from entity_encoder.agents.watch import TensorBoard
 
 __all__ = ["main"]
@@ -25,7 +31,7 @@ SETTLED = "new Promise(done => setTimeout(done, 6000))"
 
 
 def main(arguments: Sequence[str] | None = None) -> list[Path]:
-    """Open each tab, photograph it, and return the files."""
+    """Open each tab, photograph it, take the latest attention picture, and return the files."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("runs", nargs="?", default="runs", help="a run, or a directory of runs")
     parser.add_argument("--out", type=Path, default=IMAGES, help="folder to write to")
@@ -37,12 +43,20 @@ def main(arguments: Sequence[str] | None = None) -> list[Path]:
             browser.open(f"{board.url}{tab}")
             browser.wait_for(*words)
             browser.evaluate(SETTLED)
-            picture = Image.open(io.BytesIO(browser.screenshot())).convert("RGB")
-            files.append(options.out / f"tensorboard-{name}.png")
-            few = picture.quantize(128, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
-            few.save(files[-1], optimize=True)
-            print(files[-1])
-    return files
+            files.append(_save(browser.screenshot(), options.out / f"tensorboard-{name}.png"))
+    log = EventAccumulator(str(find_runs([options.runs])[0]))
+    log.Reload()
+    latest = log.Images("attention/frame")[-1].encoded_image_string
+    return [*files, _save(latest, options.out / "attention.png")]
+
+
+def _save(picture: bytes, path: Path) -> Path:
+    """Write a picture with few colours, for a page is read over slow lines too."""
+    colours = Image.open(io.BytesIO(picture)).convert("RGB")
+    few = colours.quantize(128, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
+    few.save(path, optimize=True)
+    print(path)
+    return path
 
 
 if __name__ == "__main__":

@@ -24,13 +24,17 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Serve until Ctrl-C."""
+    """Serve until Ctrl-C or SIGTERM; TensorBoard's own process ends with this one."""
+    from entity_encoder.agents.interruption import interruptible
     from entity_encoder.agents.watch import TensorBoard
 
     with TensorBoard(options.run_dir, port=options.port, host=options.host) as board:
         try:
-            print(f"TensorBoard on {options.run_dir}: {board.url}   (Ctrl-C stops it)", flush=True)
-            board.wait()
+            with interruptible():
+                print(
+                    f"TensorBoard on {options.run_dir}: {board.url}   (Ctrl-C stops it)", flush=True
+                )
+                board.wait()
         except KeyboardInterrupt:
             print("stopped")
     return 0

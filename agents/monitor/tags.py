@@ -47,7 +47,7 @@ SCALARS: tuple[ScalarTag, ...] = (
     ScalarTag("episode/length", "mean length of the same episodes, in steps", "mean_i T[i]"),
     ScalarTag(
         "episode/score",
-        "mean score of the same episodes: 0 = random, 1 = the scripted reference",
+        "mean score of finished episodes: 0 = random, 1 = the scripted reference",
         "mean_i (return[i] - random) / (reference - random)",
     ),
     ScalarTag(

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import socket
+import subprocess
+import sys
 import time
+import urllib.error
 import urllib.parse
 import urllib.request
 from pathlib import Path
@@ -88,3 +91,19 @@ def test_what_tensorboard_says_when_it_fails_is_passed_on(tmp_path: Path) -> Non
         monitor.scalar("a", 1.0, 1)
     with pytest.raises(OSError, match=r"TensorBoard did not start: .+"):
         TensorBoard(tmp_path, host="no.such.host.invalid")
+
+
+def test_the_command_ends_tensorboard_when_it_is_ended(tmp_path: Path) -> None:
+    with Monitor(tmp_path) as monitor:
+        monitor.scalar("a", 1.0, 1)
+    command = [sys.executable, "-m", "entity_encoder.agents", "watch", str(tmp_path), "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        said = process.stdout.readline()
+        url = said.split()[3]
+        assert ask(f"{url}data/environment")["data_location"] == str(tmp_path)
+        process.terminate()
+        assert process.wait() == 0
+        assert process.stdout.read() == "stopped\n"
+    with pytest.raises(urllib.error.URLError):
+        ask(f"{url}data/environment")
