@@ -22,7 +22,7 @@ PARALLEL := -n $(WORKERS) --maxprocesses=8 --dist=loadfile
 # Libraries whose own requirements do not fit beside the others; each gets .venvs/<name>.
 INTEGRATIONS := rllib
 # The extras that requirements.lock covers.
-LOCKED := dev,docs,envs,export,play,plot,sb3,skrl,tianshou,torchrl,sweep,video
+LOCKED := dev,docs,envs,export,plot,sb3,skrl,tianshou,torchrl,sweep,video
 
 .DEFAULT_GOAL := help
 .PHONY: help train test slow test-browser fuzz test-integrations check lint format-check types format docs lock clean
