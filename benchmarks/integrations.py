@@ -88,6 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
     parser.add_argument("libraries", nargs="*", help=f"of {list(LIBRARIES)}; default: installed")
     parser.add_argument("--steps", type=int, default=20_480)
     parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--features", choices=("both", "encoder", "flat"), default="both")
     parser.add_argument("--quick", action="store_true", help="two rollouts, to see that it runs")
     parser.add_argument("--json", action="store_true", help="one line of JSON per training")
     parser.add_argument("--table", nargs="*", help="print a table, also of these .jsonl files")
@@ -99,7 +100,7 @@ def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
         chosen = [name for name, (module, _) in LIBRARIES.items() if _installed(module)]
     results = []
     for library in chosen:
-        for encoder in (True, False):
+        for encoder in {"both": (True, False), "encoder": (True,), "flat": (False,)}[args.features]:
             for seed in range(1, args.seeds + 1):
                 if library == "entity_encoder.agents" and not encoder:
                     continue
