@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-__all__ = ["SMALL_SET", "grouped_attention"]
+__all__ = ["SMALL_SET", "grouped_attention", "shortest_row"]
 
 #: Largest set that is attended here; beyond, the fused kernel wins by not storing the weights.
 SMALL_SET = 48
