@@ -17,6 +17,7 @@ __all__ = [
     "Army",
     "Battle",
     "Kind",
+    "distances",
     "mirrored_action",
     "toward",
 ]
