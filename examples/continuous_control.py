@@ -1,7 +1,9 @@
 """Real numbers as actions: drive to the middle of beacons, of which some are switched off.
 
-python examples/continuous_control.py             # actions that leave the bounds are clipped
-python examples/continuous_control.py --squash    # actions are bent into the bounds by tanh
+python examples/continuous_control.py             # actions that leave the bounds are clipped: return -1.56
+python examples/continuous_control.py --squash    # actions are bent into the bounds by tanh: the same
+
+Driving straight to the middle, which is the best one can do, costs 1.44.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
+from entity_encoder import EgoFrame
 from entity_encoder.agents import PPO, PPOConfig, evaluate
 from entity_encoder.envs import EntityVectorEnv, Group, Rng, State, register_task
 
@@ -30,7 +33,7 @@ class Centre(EntityVectorEnv):
             Group("beacon", max_beacons, POINT, positions=("x", "y"), state=("beacon", "lit")),
         )
         speed = spaces.Box(-0.2, 0.2, (2,))  # what is added to x and y
-        options = {"max_episode_steps": 20, **options}
+        options = {"max_episode_steps": 20, "frame": EgoFrame("cart"), **options}
         super().__init__(num_envs, groups=groups, action_space=speed, **options)
 
     def initial(self, rng: Rng) -> State:
@@ -71,7 +74,8 @@ def main(arguments: Sequence[str] | None = None) -> float:
     args = parser.parse_args(arguments)
 
     register_task("Centre-v0", Centre)
-    config = PPOConfig(total_steps=args.steps, squash=args.squash, gamma=0.9)
+    # Few environments: more updates from the same steps, which this small task can afford.
+    config = PPOConfig(total_steps=args.steps, num_envs=16, squash=args.squash, gamma=0.9)
     agent = PPO("Centre-v0", config).learn()
     found = agent.evaluate(200).returns
     env = Centre(64, output="torch", autoreset_mode="SameStep")
