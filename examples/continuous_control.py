@@ -1,9 +1,9 @@
 """Real numbers as actions: drive to the middle of beacons, of which some are switched off.
 
-python examples/continuous_control.py             # actions that leave the bounds are clipped: return -1.56
-python examples/continuous_control.py --squash    # actions are bent into the bounds by tanh: the same
+python examples/continuous_control.py             # what leaves the bounds is clipped
+python examples/continuous_control.py --squash    # actions are bent into the bounds by tanh
 
-Driving straight to the middle, which is the best one can do, costs 1.44.
+Both end at a mean return of -1.56; the script, which drives straight to the middle, has -1.44.
 """
 
 from __future__ import annotations
