@@ -71,8 +71,20 @@ def task_pages() -> str:
     )
 
 
+def speed() -> str:
+    """Show what the benchmarks measured, where their tables are."""
+    titles = {"encoder": "The encoder", "ppo": "Training", "envs": "Environments"}
+    found = {title: ROOT / f"docs/results/{name}.md" for name, title in titles.items()}
+    return "\n\n".join(
+        f"## {title}\n\n{re.sub(r'^# .*', '', file.read_text()).strip()}"
+        for title, file in found.items()
+        if file.exists()
+    )
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "settings": settings,
+    "speed": speed,
     "tags": tags,
     "task-pages": task_pages,
     "tasks": tasks,

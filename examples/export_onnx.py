@@ -85,9 +85,8 @@ def main() -> None:
     for name, array in observation.items():
         print(f"in   {name:24} {array.dtype!s:8} {array.shape}")
     for name, array in act(session, observation).items():
-        print(
-            f"out  {name:24} {array.dtype!s:8} {array.shape}  first: {array[0].round(3).tolist()}"
-        )
+        first = np.round(array[0].tolist(), 3).tolist()
+        print(f"out  {name:24} {array.dtype!s:8} {array.shape}  first: {first}")
 
 
 if __name__ == "__main__":

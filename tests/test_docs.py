@@ -184,6 +184,18 @@ def test_every_quoted_message_is_one_of_ours() -> None:
         assert re.search(pattern, known), f"no error says: {message}"
 
 
+def test_tables_of_speed_are_shown_once_they_exist(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from docs import hooks
+
+    monkeypatch.setattr(hooks, "ROOT", tmp_path)
+    assert hooks.speed() == ""
+    (tmp_path / "docs/results").mkdir(parents=True)
+    (tmp_path / "docs/results/ppo.md").write_text("# A title\n\nFaster.\n")
+    assert hooks.speed() == "## Training\n\nFaster."
+
+
 def test_every_example_is_listed() -> None:
     page = (DOCS / "examples.md").read_text()
     listed = set(re.findall(r"`(\w+\.py)`", page))
