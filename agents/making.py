@@ -116,9 +116,11 @@ def _factories(
             f"{type(env.unwrapped).__name__}; pass [lambda: MyEnv()] * 8"
         )
     if isinstance(env, str):
-        if _find(env).vector_entry_point is not None:
+        spec = _find(env)
+        if spec.vector_entry_point is not None:
             return None
-        return [functools.partial(gymnasium.make, env, **(env_kwargs or {}))] * num_envs
+        # Not the id: a worker process does not know what was registered in this one.
+        return [functools.partial(gymnasium.make, spec, **(env_kwargs or {}))] * num_envs
     factories = list(env)
     if not factories or not all(callable(factory) for factory in factories):
         raise TypeError(f"env must hold functions that make environments, got {env!r}")

@@ -92,3 +92,16 @@ def test_registered_tasks_of_others_are_array_tasks_too() -> None:
         assert not is_array_task("CartPole-v1")
     finally:
         del gymnasium.registry["MakingTest/Field-v0"]
+
+
+def test_workers_make_what_was_registered_here_alone() -> None:
+    gymnasium.register("MakingTest/Toy-v1", entry_point="tests.cases.toys:Toy")
+    try:
+        env = make_environments("MakingTest/Toy-v1", num_envs=2, workers=1)
+        try:
+            observation, _ = env.reset(seed=0)
+            assert observation["entities"].shape[0] == 2
+        finally:
+            env.close()
+    finally:
+        del gymnasium.registry["MakingTest/Toy-v1"]
