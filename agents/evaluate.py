@@ -14,6 +14,7 @@ from torch import Tensor
 from entity_encoder.agents.collect import count_entities
 from entity_encoder.agents.environments import Environments
 from entity_encoder.agents.episodes import Episode
+from entity_encoder.agents.machine import using_threads
 from entity_encoder.agents.policy import EntityPolicy
 from entity_encoder.agents.statistics import Mean, mean_of
 from entity_encoder.agents.trees import Tree, map_tree
@@ -146,6 +147,25 @@ def evaluate(
     """
     if episodes < 1:
         raise ValueError(f"episodes must be at least 1, got {episodes}")
+    # As in training: these operations are too small to be shared by threads, which cost most where
+    # the machine is busy.
+    with using_threads(1):
+        found = _play(policy, envs, episodes, deterministic, seed, max_episode_steps, watch)
+    played = tuple(episode for done in found for episode in done)
+    known = deterministic if isinstance(policy, EntityPolicy) else None
+    return EvaluationResult(played, known, seed)
+
+
+def _play(
+    policy: EntityPolicy | Actions,
+    envs: Environments | VectorEnv[Any, Any, Any],
+    episodes: int,
+    deterministic: bool,
+    seed: int,
+    max_episode_steps: int,
+    watch: Callable[[Environments], None] | None,
+) -> list[list[Episode]]:
+    """Return the episodes that count, environment by environment."""
     if not isinstance(envs, Environments):
         envs = Environments(envs, device=_device_of(policy))
     player = _Player(policy, envs, deterministic, seed)
@@ -178,9 +198,7 @@ def evaluate(
             )
         if watch is not None:
             watch(envs)
-    played = tuple(episode for done in found for episode in done)
-    known = deterministic if isinstance(policy, EntityPolicy) else None
-    return EvaluationResult(played, known, seed)
+    return found
 
 
 def random_policy(envs: Environments) -> Actions:

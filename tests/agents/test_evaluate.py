@@ -237,3 +237,20 @@ def test_the_printed_result_tells_everything_once() -> None:
         "           2  1.500 (95 %: -4.853 to 7.853, sd 0.707)  (2 episodes)",
         "           4  6.000  (1 episodes)",
     ]
+
+
+def test_a_policy_is_played_with_one_thread_and_the_others_come_back() -> None:
+    before = torch.get_num_threads()
+    seen = set()
+
+    def act(observation: dict[str, torch.Tensor]) -> np.ndarray:
+        seen.add(torch.get_num_threads())
+        return wait(observation)
+
+    torch.set_num_threads(3)
+    try:
+        evaluate(act, fuses(2), 2)
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)
+    assert seen == {1}
