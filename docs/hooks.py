@@ -71,18 +71,52 @@ def task_pages() -> str:
     )
 
 
+#: Tables that benchmarks write into `docs/results`: heading, and how to read it.
+MEASURED = {
+    "encoder": (
+        "The encoder",
+        (
+            "Median time of a pass over the same sets. *floors*: this time as a multiple of the "
+            "necessary matrix products on present entities alone. The columns of the peers: how "
+            "many times as long they take. *MiB*: the most that tensors held."
+        ),
+    ),
+    "ppo": (
+        "Training",
+        (
+            "One task with 16 slots, about half of them filled, the same network, equal losses and "
+            "gradients; environment steps. *ours is*: how many times as many steps per CPU-second."
+        ),
+    ),
+    "envs": (
+        "Environments",
+        (
+            "Steps of one environment, random actions. *single environments*: one by one in "
+            "gymnasium's `SyncVectorEnv`, of the same class or, where it says so, written plainly."
+        ),
+    ),
+}
+
+
+def result(name: str) -> str:
+    """Return a table that a benchmark wrote; nothing before it did."""
+    file = ROOT / f"docs/results/{name}.md"
+    return file.read_text().strip() if file.exists() else ""
+
+
 def speed() -> str:
-    """Show what the benchmarks measured, where their tables are."""
-    titles = {"encoder": "The encoder", "ppo": "Training", "envs": "Environments"}
-    found = {title: ROOT / f"docs/results/{name}.md" for name, title in titles.items()}
-    return "\n\n".join(
-        f"## {title}\n\n{re.sub(r'^# .*', '', file.read_text()).strip()}"
-        for title, file in found.items()
-        if file.exists()
-    )
+    """Show what the benchmarks measured, each table with its explanation."""
+    parts = []
+    for name, (title, text) in MEASURED.items():
+        if table := result(name):
+            parts.append(f"## {title}\n\n{text}\n\n{table}")
+        if (ROOT / f"docs/results/{name}.png").exists():
+            parts.append(f"![{title} beside its peers](results/{name}.png)")
+    return "\n\n".join(parts)
 
 
 TABLES: dict[str, Callable[[], str]] = {
+    "integrations": lambda: result("integrations"),
     "settings": settings,
     "speed": speed,
     "tags": tags,

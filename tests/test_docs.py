@@ -138,10 +138,10 @@ def test_what_pages_take_from_the_code_is_there() -> None:
     from entity_encoder.agents.monitor.tags import SCALARS
     from entity_encoder.envs import TASKS
 
-    pages = {page.name: on_page_markdown(page.read_text()) for page in PAGES}
+    pages = {page: on_page_markdown(page.read_text()) for page in PAGES}
     assert not any("<!-- " in text for text in pages.values())
-    assert all(f"| `{known.tag}` |" in pages["ppo.md"] for known in SCALARS)
-    assert all(f"| `{name}` |" in pages["ppo.md"] for name in PPOConfig.__dataclass_fields__)
+    assert all(f"| `{known.tag}` |" in pages[DOCS / "ppo.md"] for known in SCALARS)
+    assert all(f"| `{name}` |" in pages[DOCS / "ppo.md"] for name in PPOConfig.__dataclass_fields__)
     for name in TASKS:
         assert f"| `Entity/{name}-v0` |" in TABLES["tasks"]()
         assert f".{name}\n" in TABLES["task-pages"]()
@@ -190,10 +190,11 @@ def test_tables_of_speed_are_shown_once_they_exist(
     from docs import hooks
 
     monkeypatch.setattr(hooks, "ROOT", tmp_path)
-    assert hooks.speed() == ""
+    assert hooks.speed() == hooks.result("ppo") == ""
     (tmp_path / "docs/results").mkdir(parents=True)
-    (tmp_path / "docs/results/ppo.md").write_text("# A title\n\nFaster.\n")
-    assert hooks.speed() == "## Training\n\nFaster."
+    (tmp_path / "docs/results/ppo.md").write_text("| a |\n|---|\n| 1 |\n")
+    assert hooks.speed().startswith("## Training\n\n")
+    assert hooks.speed().endswith("per CPU-second.\n\n| a |\n|---|\n| 1 |")
 
 
 def test_every_example_is_listed() -> None:
