@@ -91,14 +91,17 @@ def measure(
     before = agent.steps
     agent.learn()
     wall, cpu = (last - first for first, last in zip(times[0], times[-1], strict=True))
-    steps = (agent.steps - before) * iterations / len(times)
-    mean = {key: sum(row[key] for row in rows[1:]) / iterations for key in rows[-1]}
+    # Rows that only reset an environment are no steps, so there may be more iterations than asked.
+    measured = len(rows) - 1
+    steps = (agent.steps - before) * measured / len(rows)
+    needed = ("entities/present", *(f"time/{name}" for name in PHASES))
+    mean = {key: sum(row[key] for row in rows[1:]) / measured for key in needed}
     agent.envs.close()
     return {
         "env": env,
         "device": str(agent.device),
         "num_envs": agent.envs.num_envs,
-        "iterations": iterations,
+        "iterations": measured,
         "steps_per_second": steps / wall,
         "steps_per_cpu_second": steps / cpu,
         "entities_per_second": mean["entities/present"] * steps / wall,

@@ -164,6 +164,17 @@ def test_bench_measures_where_time_goes(work: Path, capsys: pytest.CaptureFixtur
     assert "environment steps per second" in capsys.readouterr().out
 
 
+def test_bench_takes_tasks_whose_episodes_end_now_and_then(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    # Minefield's iterations report the returns of other numbers of mines each time.
+    words = "bench Entity/Minefield-v0 --num-envs 16 --rollout-steps 32 --iterations 3 --json"
+    assert main(words.split()) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["iterations"] == 3
+    assert found["environment_share"] + found["inference_share"] + found["update_share"] < 1.001
+
+
 def test_watch_prints_the_address_and_serves_until_it_is_interrupted(
     work: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
