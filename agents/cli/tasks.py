@@ -73,8 +73,9 @@ def find_spec(env: str) -> Any:
     try:
         return spec_of(env)
     except gymnasium.error.Error as error:
-        close = nearest(env, tasks) or nearest(f"{NAMESPACE}/{env}", tasks)
-        close = close or nearest(env, gymnasium.registry)
+        module, _, name = env.rpartition(":")
+        close = "" if module else nearest(env, tasks) or nearest(f"{NAMESPACE}/{env}", tasks)
+        close = close or nearest(name, gymnasium.registry)
         raise ValueError(
             f"environment must be a registered id, got {env!r}{close} "
             "(entity-encoder envs lists the tasks)"
@@ -181,11 +182,13 @@ def _read(env: str, made: gymnasium.Env[Any, Any] | VectorEnv) -> TaskInfo:
 
 
 def _options(env: str) -> list[str]:
-    """Return the names of a task's own options: the keyword arguments of its class."""
+    """Return the names of a task's own options: the arguments of its class."""
     made = _make(env, {})
     parameters = inspect.signature(type(_task_of(made)).__init__).parameters.values()
     made.close()
-    return [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
+    kinds = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    ours = ("self", "num_envs", "env", "render_mode")  # chosen by other means
+    return [p.name for p in parameters if p.kind in kinds and p.name not in ours]
 
 
 def _task_of(made: gymnasium.Env[Any, Any] | VectorEnv) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -142,3 +143,25 @@ def test_what_is_not_installed_is_said(
     text = capsys.readouterr().out
     assert text.startswith("not installed:\n")
     assert "  Entity/Minefield-v0: needs a package: pip install it\n" in text
+
+
+def test_options_and_ids_of_somebody_else_s_module_are_suggested(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = (
+        "import gymnasium\n"
+        "from tests.agents.cli.test_tasks import Foreign\n"
+        "class Hive(Foreign):\n"
+        "    def __init__(self, bees=3, render_mode=None):\n"
+        "        pass\n"
+        "gymnasium.register('Hive-v0', Hive)\n"
+    )
+    (tmp_path / "hives.py").write_text(code)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    try:
+        with pytest.raises(ValueError, match=r"\(bees\), got 'bee'; did you mean 'bees'"):
+            describe_task("hives:Hive-v0", {"bee": 3})
+        with pytest.raises(ValueError, match="got 'hives:Hives-v0'; did you mean 'Hive-v0'"):
+            find_spec("hives:Hives-v0")
+    finally:
+        gymnasium.registry.pop("Hive-v0", None)
