@@ -63,12 +63,13 @@ def test_harvest_trains_and_is_filmed_from_the_command_line(
     run = str(tmp_path / "run")
     options = ["--num-envs", "4", "--rollout-steps", "8", "--eval-episodes", "2"]
     words = ["train", "examples.own_env:Harvest-v0", "--total-steps", "64", "--run-dir", run]
-    assert main([*words, *options, "--film-every", "32"]) == 0
+    short = ["--env-arg", "max_episode_steps=7"]
+    assert main([*words, *options, *short, "--film-every", "64"]) == 0
     shown = capsys.readouterr()
     assert "Harvest-v0: trained for 64 steps" in shown.out
     assert "reference" not in shown.out  # it has no scripted policy
     assert describe_task("Harvest-v0").reference_return is None
     video = str(tmp_path / "play.gif")
-    words = ["eval", run, "--episodes", "2", "--env-arg", "max_fruit=20", "--video", video]
-    assert main(words) == 0
+    words = ["eval", run, "--episodes", "2", "--env-arg", "max_fruit=20"]
+    assert main([*words, "--video", video, "--video-episodes", "1"]) == 0
     assert Path(video).stat().st_size > 1000
