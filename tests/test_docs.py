@@ -123,6 +123,11 @@ def test_the_quick_start_works(
     assert ran == ["train", "eval", "eval", "train"]
     assert (tmp_path / "berries.gif").stat().st_size > 1000
     assert "8,192 steps" in capsys.readouterr().out  # of the resumed training
+    (in_python,) = blocks_of(page, "py")
+    for long, short in {"100_000": "4096", "episodes=200": "episodes=3"}.items():
+        in_python = in_python.replace(long, short)
+    exec(compile(in_python, str(page), "exec"), {})
+    assert (tmp_path / "runs/berries-2/checkpoint/checkpoint.json").exists()
     sys.modules.pop("berries")
 
 
