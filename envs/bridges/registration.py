@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gymnasium
 
-__all__ = ["HIGHWAY_IDS", "PARALLEL_IDS", "register_bridges"]
+__all__ = ["HIGHWAY_IDS", "PARALLEL_IDS", "SMACLITE_MAPS", "register_bridges"]
 
 BRIDGES = "entity_encoder.envs.bridges"
 
@@ -22,6 +22,11 @@ PARALLEL_IDS = {
     "simple_spread-v3": f"{BRIDGES}.mpe:make_spread",
     "simple_tag-v3": f"{BRIDGES}.mpe:make_tag",
 }
+#: Maps that come with smaclite, each as `Bridge/smaclite-<map>-v0`.
+SMACLITE_MAPS = (
+    *("10m_vs_11m", "27m_vs_30m", "2c_vs_64zg", "2s3z", "2s_vs_1sc", "3s5z", "3s5z_vs_3s6z"),
+    *("3s_vs_5z", "MMM", "MMM2", "bane_vs_bane", "corridor"),
+)
 
 
 def register_bridges() -> None:
@@ -38,3 +43,10 @@ def register_bridges() -> None:
     for env_id, entry_point in PARALLEL_IDS.items():
         if f"Bridge/{env_id}" not in gymnasium.registry:
             gymnasium.register(f"Bridge/{env_id}", vector_entry_point=entry_point)
+    for name in SMACLITE_MAPS:
+        if f"Bridge/smaclite-{name}-v0" not in gymnasium.registry:
+            gymnasium.register(
+                f"Bridge/smaclite-{name}-v0",
+                vector_entry_point=f"{BRIDGES}.smaclite:make_smaclite",
+                kwargs={"map_name": name},
+            )
