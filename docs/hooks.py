@@ -110,8 +110,6 @@ def speed() -> str:
     for name, (title, text) in MEASURED.items():
         if table := result(name):
             parts.append(f"## {title}\n\n{text}\n\n{table}")
-        if (ROOT / f"docs/results/{name}.png").exists():
-            parts.append(f"![{title} beside its peers](results/{name}.png)")
     return "\n\n".join(parts)
 
 
