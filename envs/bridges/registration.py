@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gymnasium
 
-__all__ = ["HIGHWAY_IDS", "PARALLEL_IDS", "SMACLITE_MAPS", "register_bridges"]
+__all__ = ["HIGHWAY_IDS", "PARALLEL_IDS", "SMACLITE_MAPS", "SMAX_SCENARIOS", "register_bridges"]
 
 BRIDGES = "entity_encoder.envs.bridges"
 
@@ -26,6 +26,11 @@ PARALLEL_IDS = {
 SMACLITE_MAPS = (
     *("10m_vs_11m", "27m_vs_30m", "2c_vs_64zg", "2s3z", "2s_vs_1sc", "3s5z", "3s5z_vs_3s6z"),
     *("3s_vs_5z", "MMM", "MMM2", "bane_vs_bane", "corridor"),
+)
+#: Scenarios of JaxMARL's SMAX, each as `Bridge/smax-<scenario>-v0`.
+SMAX_SCENARIOS = (
+    *("3m", "8m", "25m", "5m_vs_6m", "10m_vs_11m", "27m_vs_30m", "2s3z", "3s5z", "3s5z_vs_3s6z"),
+    *("3s_vs_5z", "6h_vs_8z", "smacv2_5_units", "smacv2_10_units", "smacv2_20_units"),
 )
 
 
@@ -49,4 +54,11 @@ def register_bridges() -> None:
                 f"Bridge/smaclite-{name}-v0",
                 vector_entry_point=f"{BRIDGES}.smaclite:make_smaclite",
                 kwargs={"map_name": name},
+            )
+    for name in SMAX_SCENARIOS:
+        if f"Bridge/smax-{name}-v0" not in gymnasium.registry:
+            gymnasium.register(
+                f"Bridge/smax-{name}-v0",
+                vector_entry_point=f"{BRIDGES}.smax:make_smax",
+                kwargs={"scenario": name},
             )
