@@ -283,6 +283,7 @@ def run_rllib(steps: int, seed: int, encoder: bool) -> None:
         vf_loss_coeff=VALUE,
         grad_clip=0.5,
         lambda_=0.95,
+        clip_param=0.2,  # its default is 0.3
         use_kl_loss=False,
         vf_clip_param=float("inf"),
     )
