@@ -277,7 +277,8 @@ def run_rllib(steps: int, seed: int, encoder: bool) -> None:
     config.training(
         lr=RATE,
         train_batch_size_per_learner=BATCH,
-        minibatch_size=BATCH // MINIBATCHES,
+        # RLlib adds a masked step to every episode: half of the rows where one is one step long.
+        minibatch_size=2 * BATCH // MINIBATCHES,
         num_epochs=EPOCHS,
         entropy_coeff=ENTROPY,
         vf_loss_coeff=VALUE,
