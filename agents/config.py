@@ -65,7 +65,7 @@ class PPOConfig:
     # --- the update ---------------------------------------------------------------------------
     epochs: int = _setting(4, "passes over a rollout")
     minibatch_size: int | None = _setting(
-        None, "samples behind one gradient step, at most; none = a quarter of a rollout"
+        None, "samples behind one gradient step, at most; none = a sixteenth of a rollout"
     )
     learning_rate: float = _setting(2e-3, "step size of Adam at the beginning")
     learning_rate_schedule: str = _setting("linear", "how it falls over the run", SCHEDULES)
@@ -99,7 +99,7 @@ class PPOConfig:
         "attention", "how entities interact: attention, induced, latent, ego, pool"
     )
     count_feature: bool = _setting(
-        False, "tell the policy how many entities of each group there are"
+        True, "tell the policy how many entities of each group there are"
     )
     position_encoding: str = _setting(
         "none", "relative positions in attention", ("none", "rotary", "bias")
@@ -174,8 +174,8 @@ class PPOConfig:
 
     @property
     def samples_per_minibatch(self) -> int:
-        """`minibatch_size`, or a quarter of a rollout."""
-        return -(-self.rollout_size // 4) if self.minibatch_size is None else self.minibatch_size
+        """`minibatch_size`, or a sixteenth of a rollout."""
+        return -(-self.rollout_size // 16) if self.minibatch_size is None else self.minibatch_size
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, ready for `json.dumps`."""

@@ -258,8 +258,10 @@ class Environments:
 def find_schema(env: VectorEnv[Any, Any, Any]) -> EntitySchema:
     """Return the schema that an environment declares as `entity_schema`, or read its space."""
     for holder in (env, env.unwrapped, *getattr(env.unwrapped, "envs", [])[:1]):
+        # What a wrapper declares goes before what it wraps: it may show something else.
         schema = getattr(holder, "entity_schema", None)
-        schema = getattr(getattr(holder, "unwrapped", None), "entity_schema", schema)
+        if not isinstance(schema, EntitySchema):
+            schema = getattr(getattr(holder, "unwrapped", None), "entity_schema", None)
         # A wrapper below others: only this way do gymnasium's own wrappers show what it declares.
         if isinstance(holder, gymnasium.Env) and holder.has_wrapper_attr("entity_schema"):
             schema = holder.get_wrapper_attr("entity_schema")

@@ -12,7 +12,7 @@ from entity_encoder.agents.curves import Curve, band, find_runs, group_runs, rea
 from entity_encoder.agents.monitor import SCALARS
 from entity_encoder.errors import nearest
 
-__all__ = ["choose_tags", "plot_runs"]
+__all__ = ["choose_tags", "draw_curves", "plot_runs"]
 
 DEFAULT_TAGS = ("episode/score", "episode/return", "evaluation/score", "evaluation/return")
 # Colours that the common forms of colour blindness keep apart (Okabe and Ito, 2008).
@@ -45,20 +45,42 @@ def plot_runs(
         ValueError: A run or a tag that is not there.
         ImportError: matplotlib is not installed.
     """
-    figure_class = _figure_class()
     groups = group_runs(find_runs(runs))
     curves = {
         label: [{k: smooth(c, smoothing) for k, c in read_curves(run).items()} for run in members]
         for label, members in groups.items()
     }
-    shown = choose_tags(curves, tags)
-    columns = min(len(shown), 2)
-    rows = math.ceil(len(shown) / columns)
-    figure = figure_class(figsize=(6.4 * columns, 4.0 * rows), layout="constrained")
+    panels = {
+        tag: {label: [c[tag] for c in found if tag in c] for label, found in curves.items()}
+        for tag in choose_tags(curves, tags)
+    }
+    return draw_curves(panels, out, title=title)
+
+
+def draw_curves(
+    panels: Mapping[str, Mapping[str, Sequence[Curve]]], out: str | Path, *, title: str = ""
+) -> list[Path]:
+    """Draw panels of lines, each the mean of some curves with its 95 % band.
+
+    Args:
+        panels: Title of each panel, and in it name of each line -> its curves. A tag as the title
+            puts its meaning beside the panel.
+        out: Where to write; ``.png`` and ``.svg`` are put behind it.
+        title: A line above the panels.
+
+    Returns:
+        The two files written.
+
+    Raises:
+        ImportError: matplotlib is not installed.
+    """
+    columns = min(len(panels), 2)
+    rows = math.ceil(len(panels) / columns)
+    figure = _figure_class()(figsize=(6.4 * columns, 4.0 * rows), layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False).flat
-    for axis, tag in zip(axes, shown, strict=False):
-        _draw_panel(axis, tag, {k: [c[tag] for c in v if tag in c] for k, v in curves.items()})
-    for axis in list(axes)[len(shown) :]:
+    for axis, (name, lines) in zip(axes, panels.items(), strict=False):
+        _draw_panel(axis, name, lines)
+    for axis in list(axes)[len(panels) :]:
         axis.set_axis_off()
     if title:
         figure.suptitle(title)

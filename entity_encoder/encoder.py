@@ -10,6 +10,7 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from entity_encoder.attention import explain_strategy
+from entity_encoder.counting import SetCounts
 from entity_encoder.embedding import GroupEmbedding
 from entity_encoder.encoding import EntityEncoding
 from entity_encoder.errors import choose, require_at_least
@@ -38,10 +39,6 @@ from entity_encoder.transformer import (
 
 __all__ = ["EntityEncoder"]
 
-# Counts enter as min(count, k) / k: exact for small sets, constant beyond, so that a policy that
-# meets more entities than it was trained on sees values it knows.
-COUNT_STEPS = (1, 2, 4, 8, 16)
-
 
 class EntityEncoder(nn.Module):
     """Encode sets of entities of several kinds with a masked transformer.
@@ -65,8 +62,8 @@ class EntityEncoder(nn.Module):
             pool.
         n_points: Inducing points or latents of those cores.
         ego: Group of the ego entity for pooling="ego" and core="ego"; default the frame's.
-        count_feature: Whether the encoder is told how many entities of each group there are. A
-            mean cannot tell one entity from two equal ones.
+        count_feature: Whether the encoder is told how many entities of each group there are, up to
+            32. A mean cannot tell one entity from two equal ones.
         position_encoding: none, rotary or bias: relative positions in attention, for groups that
             declare position columns.
         position_scale: Length that counts as 1 for `position_encoding`, in the environment's units.
@@ -141,10 +138,12 @@ class EntityEncoder(nn.Module):
         )
         self.embeddings = nn.ModuleList(GroupEmbedding(group, d_model) for group in groups)
         self.embed_activation = make_activation(activation)
-        self.count_feature = count_feature
+        self.counts = SetCounts(len(groups)) if count_feature else None
         width = sum(item.size for item in self.schema.globals)
-        width += len(groups) * len(COUNT_STEPS) if count_feature else 0
+        width += self.counts.width if self.counts is not None else 0
         self.embed_globals = RowLinear(width, d_model) if width else None
+        if self.counts is not None and self.embed_globals is not None:
+            self.counts.initialise(self.embed_globals)
         self.pooling = SetPooling(pooling, d_model, n_heads=n_heads, n_queries=n_queries)
         self.empty = nn.Parameter(torch.randn(self.pooling.output_dim) * 0.1)
         self.class_token = nn.Parameter(torch.randn(d_model) * 0.1) if pooling == "class" else None
@@ -332,11 +331,8 @@ class EntityEncoder(nn.Module):
         parts = list(entities.globals)
         if self.normalise:
             parts = [norm(x) for norm, x in zip(self.global_norms, parts, strict=True)]
-        if self.count_feature:
-            steps = torch.tensor(COUNT_STEPS, device=self.empty.device, dtype=self.dtype)
-            for mask in entities.masks:
-                count = mask.sum(1, keepdim=True).to(self.dtype)
-                parts.append(torch.minimum(count, steps) / steps)
+        if self.counts is not None:
+            parts.append(self.counts(entities.masks, self.dtype))
         return self.embed_globals(torch.cat(parts, dim=1))
 
     def _positions(self, features: list[Tensor]) -> Tensor | None:

@@ -9,6 +9,8 @@ from typing import Any
 __all__ = ["TASKS", "Task"]
 
 MILLION = 1_000_000
+FEWER = 204_800  # enough for the tasks that are solved by then
+HALF = 512_000
 
 
 @dataclass(frozen=True)
@@ -49,14 +51,16 @@ TASKS: dict[str, Task] = {
     ),
     "CherryPick": Task(
         "CherryPick",
+        steps=FEWER,
         optimum=1.0,
         default=0.999,
         best=1.0,
         larger=_sizes("max_cherries", None, 64, 128, 256),
     ),
-    "FloorIsLava": Task("FloorIsLava", optimum=1.0, default=1.0, best=1.0),
+    "FloorIsLava": Task("FloorIsLava", steps=FEWER, optimum=1.0, default=1.0, best=1.0),
     "PickMatchingBalls": Task(
         "PickMatchingBalls",
+        steps=HALF,
         optimum=1.0,
         default=0.762,
         best=1.0,
@@ -64,12 +68,13 @@ TASKS: dict[str, Task] = {
     ),
     "MultiSnake": Task("MultiSnake", optimum=1.0, default=0.976, best=1.0),
     "MultiSnake-2": Task("MultiSnake", {"num_snakes": 2}, optimum=1.0, default=0.528, best=0.929),
-    "Count": Task("Count", optimum=1.0, default=1.0, best=1.0),
-    "Xor": Task("Xor", optimum=1.0, default=1.0, best=1.0),
-    "RockPaperScissors": Task("RockPaperScissors", optimum=1.0),
-    "Triage": Task("Triage", optimum=1.0, larger=_sizes("max_jobs", "min_jobs", 16, 32, 64)),
+    "Count": Task("Count", steps=HALF, optimum=1.0, default=1.0, best=1.0),
+    "Xor": Task("Xor", steps=FEWER, optimum=1.0, default=1.0, best=1.0),
+    "RockPaperScissors": Task("RockPaperScissors", steps=FEWER, optimum=1.0),
+    "Triage": Task("Triage", steps=HALF, optimum=1.0, larger=_sizes("max_jobs", "min_jobs", 16, 32, 64)),
     "LockChain": Task(
         "LockChain",
+        steps=HALF,
         optimum=1.0,
         larger={
             "chain 6": {"max_chain": 6, "min_chain": 6, "min_branches": 3},

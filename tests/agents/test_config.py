@@ -23,8 +23,9 @@ def test_unknown_settings_name_the_nearest() -> None:
         PPOConfig.from_dict({"gama": 0.9})
 
 
-def test_a_minibatch_is_a_quarter_of_a_rollout_unless_told() -> None:
-    assert PPOConfig(num_envs=3, rollout_steps=7).samples_per_minibatch == 6
+def test_a_minibatch_is_a_sixteenth_of_a_rollout_unless_told() -> None:
+    assert PPOConfig(num_envs=3, rollout_steps=7).samples_per_minibatch == 2  # 21 rows
+    assert PPOConfig(num_envs=64, rollout_steps=64).samples_per_minibatch == 256
     assert PPOConfig(minibatch_size=5).samples_per_minibatch == 5
 
 

@@ -51,7 +51,7 @@ def test_every_setting_of_the_policy_reaches_it() -> None:
     assert policy.encoder.d_model == 12
     assert policy.encoder.stack.layers[0].inner.out_features == 7  # type: ignore[union-attr]
     assert not policy.encoder.normalise
-    assert policy.encoder.count_feature
+    assert policy.encoder.counts is not None
     assert policy.encoder.attention == "dense"
     assert policy.separate_critic
     assert policy.state_size == 8

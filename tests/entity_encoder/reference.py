@@ -286,7 +286,9 @@ def encode(
         if o["count_feature"]:
             for group in schema.groups:
                 n = int(present[group.name].sum())
-                parts.append(np.array([min(n, k) / k for k in (1, 2, 4, 8, 16)]))
+                edges = [*range(11), 12, 16, 24, 32]
+                parts.append(np.interp(n, edges, range(15)) - np.arange(14.0))
+                parts[-1] = np.clip(parts[-1], 0, 1)
         context = w.linear("embed_globals", np.concatenate(parts))
 
     rows, places, owners = [], [], []
