@@ -25,6 +25,7 @@ from entity_encoder.positions import (
     Rotary,
     apply_frame,
     check_single_ego,
+    column_index,
     position_rows,
 )
 from entity_encoder.schema import EntitySchema
@@ -312,14 +313,11 @@ class EntityEncoder(nn.Module):
     def _normalise(self, features: list[Tensor]) -> list[Tensor]:
         if not self.normalise:
             return features
-        columns = [
-            group.columns([name for name, _ in group.categories]) for group in self.schema.groups
-        ]
         out = []
-        for norm, x, skip in zip(self.group_norms, features, columns, strict=True):
+        for group, norm, x in zip(self.schema.groups, self.group_norms, features, strict=True):
             normalised = norm(x)
-            if skip:  # ids are looked up, not scaled
-                index = torch.tensor(skip, device=x.device)
+            if group.categories:  # ids are looked up, not scaled
+                index = column_index(group, [name for name, _ in group.categories], x)
                 normalised = normalised.index_copy(-1, index, x.index_select(-1, index))
             out.append(normalised)
         return out

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +19,7 @@ __all__ = [
     "Rotary",
     "apply_frame",
     "check_single_ego",
+    "column_index",
     "position_rows",
 ]
 
@@ -99,24 +101,25 @@ def _turn(frame: EgoFrame, group: EntityGroup, ego: Tensor) -> Turn | None:
 def _express(group: EntityGroup, x: Tensor, origin: Tensor, turn: Turn | None) -> Tensor:
     """Express one group's (B, slots, F) columns in the frame."""
     if group.positions:
-        columns = _index(group, group.positions, x)
+        columns = column_index(group, group.positions, x)
         moved = x.index_select(2, columns) - origin[:, None]
         x = x.index_copy(2, columns, _rotate(moved, turn))
     if turn is None:
         return x
     if group.directions:
-        columns = _index(group, group.directions, x)
+        columns = column_index(group, group.directions, x)
         pairs = x.index_select(2, columns).unflatten(2, (-1, 2))
         x = x.index_copy(2, columns, _rotate(pairs, turn).flatten(2))
     if group.angles:
-        columns = _index(group, group.angles, x)
+        columns = column_index(group, group.angles, x)
         angle = x.index_select(2, columns) - turn[2][:, None]
         full = 2 * math.pi
         x = x.index_copy(2, columns, angle - full * torch.round(angle / full))  # in [-pi, pi]
     return x
 
 
-def _index(group: EntityGroup, names: tuple[str, ...], like: Tensor) -> Tensor:
+def column_index(group: EntityGroup, names: Sequence[str], like: Tensor) -> Tensor:
+    """Return the indices of named columns on the device of `like`."""
     if is_capturing():
         return torch.tensor(group.columns(names), device=like.device)
     return _kept_index(tuple(group.columns(names)), like.device)
@@ -147,7 +150,7 @@ def position_rows(schema: EntitySchema, features: list[Tensor], scale: float) ->
     parts = []
     for group, x in zip(schema.groups, features, strict=True):
         if group.positions:
-            position = x.index_select(2, _index(group, group.positions, x)) / scale
+            position = x.index_select(2, column_index(group, group.positions, x)) / scale
             parts.append(torch.cat([position, torch.ones_like(position[..., :1])], dim=2))
         else:
             parts.append(x.new_zeros(*x.shape[:2], size + 1))

@@ -71,7 +71,9 @@ TASKS: dict[str, Task] = {
     "Count": Task("Count", steps=HALF, optimum=1.0, default=1.0, best=1.0),
     "Xor": Task("Xor", steps=FEWER, optimum=1.0, default=1.0, best=1.0),
     "RockPaperScissors": Task("RockPaperScissors", steps=FEWER, optimum=1.0),
-    "Triage": Task("Triage", steps=HALF, optimum=1.0, larger=_sizes("max_jobs", "min_jobs", 16, 32, 64)),
+    "Triage": Task(
+        "Triage", steps=HALF, optimum=1.0, larger=_sizes("max_jobs", "min_jobs", 16, 32, 64)
+    ),
     "LockChain": Task(
         "LockChain",
         steps=HALF,
