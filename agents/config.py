@@ -102,9 +102,13 @@ class PPOConfig:
         True, "tell the policy how many entities of each group there are"
     )
     position_encoding: str = _setting(
-        "none", "relative positions in attention", ("none", "rotary", "bias")
+        "auto",
+        "relative positions in attention; auto: rotary where the schema declares a grid",
+        ("auto", "none", "rotary", "bias"),
     )
-    position_scale: float = _setting(1.0, "length that counts as 1 for position_encoding")
+    position_scale: float | None = _setting(
+        None, "length that counts as 1 for position_encoding; none = the grid's, or 1"
+    )
     normalise_observations: bool = _setting(True, "running, mask-aware normalisation of features")
     attention: str = _setting("auto", "auto, groups, fast, padded, varlen or dense")
     dropout: float = _setting(0.0, "must be 0: rollout and update compute one function")
@@ -132,7 +136,7 @@ class PPOConfig:
             self._require(name, getattr(self, name) > 0, "be positive")
         for name in ("gamma", "gae_lambda"):
             self._require(name, 0 <= getattr(self, name) <= 1, "be in [0, 1]")
-        for name in ("value_clip_range", "target_kl"):
+        for name in ("value_clip_range", "target_kl", "position_scale"):
             value = getattr(self, name)
             self._require(name, value is None or value > 0, "be positive or None")
         for name in ("learning_rate_schedule", "clip_range_schedule", "entropy_schedule"):
@@ -215,4 +219,4 @@ _NOT_NEGATIVE = (
     "entropy_coefficient",
     "recurrent",
 )
-_POSITIVE = ("adam_epsilon", "clip_range", "max_grad_norm", "position_scale")
+_POSITIVE = ("adam_epsilon", "clip_range", "max_grad_norm")

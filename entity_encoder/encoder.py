@@ -66,8 +66,9 @@ class EntityEncoder(nn.Module):
         count_feature: Whether the encoder is told how many entities of each group there are, up to
             32. A mean cannot tell one entity from two equal ones.
         position_encoding: none, rotary or bias: relative positions in attention, for groups that
-            declare position columns.
-        position_scale: Length that counts as 1 for `position_encoding`, in the environment's units.
+            declare position columns. auto: rotary where the schema declares a grid.
+        position_scale: Length that counts as 1 for `position_encoding`, in the environment's units;
+            None: a step of the schema's grid, or 1.
         normalise: Whether features go through running normalisation, see `update_statistics`.
         attention: auto, groups, fast, padded, varlen or dense; see `explain`.
         chunk_rows: Entities per chunk on the CPU, so that activations stay in its caches.
@@ -103,8 +104,8 @@ class EntityEncoder(nn.Module):
         n_points: int = 16,
         ego: str | None = None,
         count_feature: bool = False,
-        position_encoding: str = "none",
-        position_scale: float = 1.0,
+        position_encoding: str = "auto",
+        position_scale: float | None = None,
         normalise: bool = True,
         attention: str = "auto",
         chunk_rows: int = 4096,
@@ -163,17 +164,22 @@ class EntityEncoder(nn.Module):
         return self.schema.groups.index(self.schema.group(ego))
 
     def _make_positions(
-        self, encoding: str, scale: float, n_heads: int, n_layers: int, core: str
+        self, encoding: str, scale: float | None, n_heads: int, n_layers: int, core: str
     ) -> None:
-        choose("position_encoding", encoding, ("none", "rotary", "bias"))
+        choose("position_encoding", encoding, ("auto", "none", "rotary", "bias"))
+        if scale is None:
+            scale = 1.0 if self.schema.grid is None else self.schema.grid
         self.position_scale = scale
         self.rotary: Rotary | None = None
         self.relative_bias: RelativeBias | None = None
         if scale <= 0:
             raise ValueError(f"position_scale must be positive, got {scale}")
+        dims = max(len(group.positions) for group in self.schema.groups)
+        if encoding == "auto":  # what suits the schema, if it can be had
+            fits = core == "attention" and Rotary.fits(dims, self.d_model // n_heads)
+            encoding = "rotary" if self.schema.grid is not None and fits else "none"
         if encoding == "none":
             return
-        dims = max(len(group.positions) for group in self.schema.groups)
         if not dims:
             raise ValueError(
                 f"position_encoding={encoding!r} needs position columns, got none; declare them "

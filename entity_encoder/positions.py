@@ -168,15 +168,16 @@ class Rotary(nn.Module):
         dims: Number of coordinates P.
         head_dim: Width of a head; `head_dim // (2 * (P + 1))` frequencies per coordinate.
         low: Lowest frequency, radians per unit of position.
-        high: Highest frequency.
+        high: Highest frequency; at 2 the next place on a grid is a third of a turn away, beyond pi
+            different distances would look alike.
     """
 
     frequencies: Tensor
 
-    def __init__(self, dims: int, head_dim: int, *, low: float = 0.5, high: float = 16.0) -> None:
+    def __init__(self, dims: int, head_dim: int, *, low: float = 0.5, high: float = 2.0) -> None:
         super().__init__()
         self.per_coordinate = head_dim // (2 * (dims + 1))
-        if not self.per_coordinate:
+        if not self.fits(dims, head_dim):
             raise ValueError(
                 f"rotary positions in {dims} coordinates and distance need head_dim >= "
                 f"{2 * (dims + 1)}, got {head_dim}"
@@ -184,6 +185,11 @@ class Rotary(nn.Module):
         self.head_dim = head_dim
         steps = torch.linspace(0, 1, self.per_coordinate)
         self.register_buffer("frequencies", low * (high / low) ** steps, persistent=False)
+
+    @staticmethod
+    def fits(dims: int, head_dim: int) -> bool:
+        """Whether a head is wide enough for every coordinate and the distance."""
+        return head_dim >= 2 * (dims + 1)
 
     def angles(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         """Cosines and sines for (..., P + 1) positions, (..., head_dim // 2) each."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -155,12 +155,15 @@ class EntitySchema:
         globals: Vectors that describe the whole state.
         frame: Frame of reference in which positions are expressed, or None for as delivered.
         action_masks: Keys that hold legal actions; never fed to the encoder.
+        grid: Length of a step, where positions are places on a grid and neighbours decide; the
+            encoder then sees relative positions by itself (`position_encoding="auto"`).
     """
 
     groups: tuple[EntityGroup, ...]
     globals: tuple[GlobalFeature, ...] = ()
     frame: EgoFrame | None = None
     action_masks: tuple[str, ...] = field(default=())
+    grid: float | None = None
 
     def __post_init__(self) -> None:
         """Check names against each other.
@@ -178,6 +181,10 @@ class EntitySchema:
         if len(set(names)) != len(names):
             raise ValueError(f"names of groups, globals and masks must be unique, got {names}")
         self._check_positions()
+        if self.grid is not None and not self.grid > 0:
+            raise ValueError(f"grid must be a positive length or None, got {self.grid}")
+        if self.grid is not None and not any(group.positions for group in self.groups):
+            raise ValueError("grid needs position columns, got none; declare `positions`")
         if self.frame is not None:
             self._check_frame(self.frame)
 
@@ -257,6 +264,7 @@ class EntitySchema:
         masks: Mapping[str, str] | None = None,
         frame: EgoFrame | None = None,
         critic_only: Sequence[str] = (),
+        grid: float | None = None,
     ) -> EntitySchema:
         """Read a schema from a `gymnasium.spaces.Dict` with flat keys.
 
@@ -271,6 +279,7 @@ class EntitySchema:
             masks: Mask key per group, where it is not `<group>_mask`.
             frame: Frame of reference.
             critic_only: Groups and global features that only the value function may see.
+            grid: Length of a step, where positions are places on a grid.
 
         Raises:
             ValueError: For a space that cannot be read: shows the key, what was found there and
@@ -285,7 +294,7 @@ class EntitySchema:
             "angles": angles,
             "categories": categories,
         }
-        return read_space(
+        schema = read_space(
             space,
             columns=columns,
             presence=presence or {},
@@ -293,6 +302,7 @@ class EntitySchema:
             frame=frame,
             critic_only=critic_only,
         )
+        return replace(schema, grid=grid)
 
     def space(self, low: float = -np.inf, high: float = np.inf) -> spaces.Dict:
         """Build an observation space with these groups, globals and masks (not action masks)."""
@@ -340,6 +350,7 @@ class EntitySchema:
             globals=tuple(GlobalFeature(**item) for item in content.get("globals", ())),
             frame=None if frame is None else EgoFrame(**frame),
             action_masks=tuple(content.get("action_masks", ())),
+            grid=content.get("grid"),
         )
 
     def check(self, observation: Mapping[str, Any]) -> None:

@@ -83,6 +83,7 @@ def make_schema(
     global_features: Sequence[Global],
     frame: EgoFrame | None,
     action_mask: bool,
+    grid: float | None = None,
 ) -> EntitySchema:
     """Build the schema, which says what columns mean and whose frame to use."""
     return EntitySchema(
@@ -101,6 +102,7 @@ def make_schema(
         ),
         globals=tuple(GlobalFeature(g.name, g.size, g.critic_only) for g in global_features),
         frame=frame,
+        grid=grid,
         action_masks=("action_mask",) if action_mask else (),
     )
 

@@ -67,6 +67,7 @@ class EntityVectorEnv(VectorEnv[dict[str, Any], Any, Any], ABC):
         action_space: Action space of one environment.
         action_mask: Whether the observation has a key `action_mask`, (n,) or (slots, n).
         frame: Frame of reference that the encoder should use.
+        grid: Length of a step, where positions are places on a grid.
         max_episode_steps: Steps after which an episode is truncated, or None.
         device: Where everything lives.
         output: Kind of what `reset` and `step` return.
@@ -99,6 +100,7 @@ class EntityVectorEnv(VectorEnv[dict[str, Any], Any, Any], ABC):
         global_features: Sequence[Global] = (),
         action_mask: bool = False,
         frame: EgoFrame | None = None,
+        grid: float | None = None,
         max_episode_steps: int | None = None,
         device: str | torch.device = "cpu",
         output: Literal["numpy", "torch"] = "numpy",
@@ -122,7 +124,7 @@ class EntityVectorEnv(VectorEnv[dict[str, Any], Any, Any], ABC):
             )
         self.render_mode = render_mode
         self.groups = tuple(groups)
-        self.entity_schema = make_schema(groups, global_features, frame, action_mask)
+        self.entity_schema = make_schema(groups, global_features, frame, action_mask, grid)
         sizes = mask_shape(action_space) if action_mask else None
         self.single_observation_space = make_space(groups, global_features, sizes)
         self.single_action_space = action_space

@@ -141,7 +141,7 @@ def rotate(x: Array, position: Array, known: bool, heads: int) -> Array:
     coordinates = [*position, math.sqrt(sum(p * p for p in position))]
     count = width // (2 * len(coordinates))
     steps = [i / (count - 1) if count > 1 else 0.0 for i in range(count)]
-    angles = [c * 0.5 * 32.0**step * known for c in coordinates for step in steps]
+    angles = [c * 0.5 * 4.0**step * known for c in coordinates for step in steps]
     half, out = width // 2, x.copy()
     for h in range(heads):
         for i, angle in enumerate(angles):

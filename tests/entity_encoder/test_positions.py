@@ -229,3 +229,27 @@ def test_what_does_not_fit_is_refused() -> None:
     plain = EntitySchema((EntityGroup("unit", 6, ("hp",), "mask"),))
     with pytest.raises(ValueError, match="'rotary' needs position columns, got none; declare them"):
         EntityEncoder(plain, position_encoding="rotary")
+
+
+def test_a_grid_brings_relative_positions_and_its_step_as_the_scale() -> None:
+    gridded = EntitySchema((UNIT,), grid=2.0)
+    encoder = EntityEncoder(gridded, d_model=12, n_heads=2)
+    assert encoder.rotary is not None
+    assert encoder.position_scale == 2.0
+    cases: tuple[tuple[EntitySchema, dict[str, Any]], ...] = (
+        (EntitySchema((UNIT,)), {}),  # nobody said that there is a grid
+        (gridded, {"position_encoding": "none"}),
+        (gridded, {"core": "pool"}),  # where nobody attends
+        (gridded, {"n_heads": 6}),  # heads of two columns hold no two coordinates and a distance
+    )
+    for schema, options in cases:
+        encoder = EntityEncoder(schema, **{"d_model": 12, "n_heads": 2, **options})
+        assert encoder.rotary is None
+        assert encoder.relative_bias is None
+
+
+def test_a_grid_must_have_a_step_and_places() -> None:
+    with pytest.raises(ValueError, match=r"grid must be a positive length or None, got 0\.0"):
+        EntitySchema((UNIT,), grid=0.0)
+    with pytest.raises(ValueError, match="grid needs position columns, got none"):
+        EntitySchema((EntityGroup("unit", 6, ("hp",), "mask"),), grid=1.0)
