@@ -158,11 +158,13 @@ def position_rows(schema: EntitySchema, features: list[Tensor], scale: float) ->
 
 
 class Rotary(nn.Module):
-    """Rotate queries and keys by angles proportional to continuous coordinates.
+    """Rotate queries, keys and values by angles proportional to continuous coordinates.
 
     The score of two entities then depends on the difference of their coordinates (RoFormer,
-    arXiv 2104.09864, on real-valued positions), without any N^2 tensor. The distance from the
-    origin counts as one more coordinate; in an ego-centric frame it is the distance to the ego.
+    arXiv 2104.09864, on real-valued positions), without any N^2 tensor. What an entity reads is
+    rotated back by its own angles, so it also learns where the others stand relative to itself, not
+    only that they are there (GTA, arXiv 2310.10375). The distance from the origin counts as one
+    more coordinate; in an ego-centric frame it is the distance to the ego.
 
     Args:
         dims: Number of coordinates P.
@@ -202,14 +204,20 @@ class Rotary(nn.Module):
         return angles.cos(), angles.sin()
 
     def forward(self, qkv: Tensor, angles: tuple[Tensor, Tensor], n_heads: int) -> Tensor:
-        """Rotate the queries and keys in (..., 3 * H * head_dim)."""
-        heads = qkv.unflatten(-1, (3, n_heads, self.head_dim))
-        turned, values = heads[..., :2, :, :], heads[..., 2:, :, :]
+        """Rotate the queries, keys and values in (..., 3 * H * head_dim)."""
+        return self._turn(qkv, 3 * n_heads, *angles)
+
+    def undo(self, read: Tensor, angles: tuple[Tensor, Tensor], n_heads: int) -> Tensor:
+        """Rotate back what each entity read, (..., H * head_dim), by its own angles."""
+        return self._turn(read, n_heads, angles[0], -angles[1])
+
+    def _turn(self, x: Tensor, parts: int, cos: Tensor, sin: Tensor) -> Tensor:
+        heads = x.unflatten(-1, (parts, self.head_dim))
         half = self.head_dim // 2
-        cos, sin = (part[..., None, None, :].to(qkv.dtype) for part in angles)
-        first, second = turned[..., :half], turned[..., half : 2 * half]
-        parts = [first * cos - second * sin, second * cos + first * sin, turned[..., 2 * half :]]
-        return torch.cat([torch.cat(parts, dim=-1), values], dim=-3).flatten(-3)
+        cos, sin = cos[..., None, :].to(x.dtype), sin[..., None, :].to(x.dtype)
+        first, second = heads[..., :half], heads[..., half : 2 * half]
+        turned = [first * cos - second * sin, second * cos + first * sin, heads[..., 2 * half :]]
+        return torch.cat(turned, dim=-1).flatten(-2)
 
 
 class RelativeBias(nn.Module):

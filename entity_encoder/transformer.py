@@ -73,21 +73,25 @@ class SelfAttention(nn.Module):
     def forward(self, x: Tensor, layout: Layout, context: Context) -> Tensor:
         """Attend: (R, D) or (B, N, D) to the same shape."""
         qkv = self.qkv(x)
-        if context.rotary is not None and context.angles is not None:
-            qkv = context.rotary(qkv, context.angles, self.n_heads)
+        rotary, angles = context.rotary, context.angles
+        if rotary is not None and angles is not None:
+            qkv = rotary(qkv, angles, self.n_heads)
         bias = context.next_bias()
         if context.maps is not None:
             with torch.no_grad():
                 context.maps.append(attention_maps(qkv, layout, self.n_heads, bias=bias))
         dropout = self.dropout if self.training else 0.0
-        return self.out(self_attention(qkv, layout, self.n_heads, bias=bias, dropout=dropout))
+        read = self_attention(qkv, layout, self.n_heads, bias=bias, dropout=dropout)
+        if rotary is not None and angles is not None:
+            read = rotary.undo(read, angles, self.n_heads)
+        return self.out(read)
 
 
 class Context:
     """What the layers of one pass share beside the layout.
 
     Attributes:
-        rotary: Module that rotates queries and keys, with `angles` for the rows of this layout.
+        rotary: Rotates queries, keys and values, with `angles` for the rows of this layout.
         biases: One relative-position bias per layer.
         ego: (S, D) index-free selector of the ego rows: (R,) or (B, N) bool, for the ego core.
         maps: List that collects attention maps, when they were asked for.

@@ -210,6 +210,7 @@ def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
     parser.add_argument(
         "--json", type=Path, help="file for the rows; those in it are not run again"
     )
+    parser.add_argument("--table", type=Path, help="file for the table")
     args = parser.parse_args(arguments)
     torch.set_num_threads(1)
     rows: list[dict[str, Any]] = []
@@ -227,6 +228,8 @@ def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
             if args.json is not None:
                 args.json.write_text(json.dumps(rows, indent=1))
     print(table(rows))
+    if args.table is not None:
+        args.table.write_text(table(rows) + "\n")
     return rows
 
 

@@ -41,9 +41,9 @@ def main(argv: Sequence[str] | None = None) -> None:
             row = train_once(name, seed, steps=args.steps, episodes=args.episodes)
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(json.dumps(row, indent=1) + "\n")
-    print(write_table())
     if args.table:
         write_plots()
+    print(write_table())
 
 
 if __name__ == "__main__":

@@ -83,7 +83,7 @@ TASKS: dict[str, Task] = {
             "8 branches": {"min_chain": 3, "max_branches": 8, "min_branches": 8},
         },
     ),
-    "Coverage": Task("Coverage", larger=_sizes("max_agents", "min_agents", 8, 16, 32)),
+    "Coverage": Task("Coverage", larger=_sizes("max_agents", "min_agents", 3, 8, 16, 32)),
     "Sorter": Task("Sorter", optimum=1.0, larger=_sizes("max_tiles", "min_tiles", 10, 20)),
     "Skirmish": Task("Skirmish", larger=_sizes("max_units", "min_units", 5, 8, 16, 32)),
 }

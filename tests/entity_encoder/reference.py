@@ -135,8 +135,8 @@ def in_frame(schema: EntitySchema, tables: dict[str, Array], ego: Array | None) 
     return out
 
 
-def rotate(x: Array, position: Array, known: bool, heads: int) -> Array:
-    """Rotary embedding of one query or key by coordinates and distance from the origin."""
+def rotate(x: Array, position: Array, known: bool, heads: int, back: int = 1) -> Array:
+    """Rotary embedding of one vector by coordinates and distance from the origin; back = -1."""
     width = len(x) // heads
     coordinates = [*position, math.sqrt(sum(p * p for p in position))]
     count = width // (2 * len(coordinates))
@@ -146,7 +146,7 @@ def rotate(x: Array, position: Array, known: bool, heads: int) -> Array:
     for h in range(heads):
         for i, angle in enumerate(angles):
             first, second = h * width + i, h * width + half + i
-            point = complex(x[first], x[second]) * cmath.exp(1j * angle)
+            point = complex(x[first], x[second]) * cmath.exp(1j * angle * back)
             out[first], out[second] = point.real, point.imag
     return out
 
@@ -175,7 +175,12 @@ def mix(w: Weights, x: list[Array], core: str, heads: int, extra: Mapping[str, A
         if extra.get("rotary"):
             q = [rotate(a, at, on, heads) for a, (at, on) in zip(q, extra["places"], strict=True)]
             k = [rotate(a, at, on, heads) for a, (at, on) in zip(k, extra["places"], strict=True)]
-        return [w.linear("out", row) for row in attend(q, k, v, heads, extra.get("bias"))]
+            v = [rotate(a, at, on, heads) for a, (at, on) in zip(v, extra["places"], strict=True)]
+        read = attend(q, k, v, heads, extra.get("bias"))
+        if extra.get("rotary"):
+            places = extra["places"]
+            read = [rotate(a, at, on, heads, -1) for a, (at, on) in zip(read, places, strict=True)]
+        return [w.linear("out", row) for row in read]
     if core == "pool":
         mean = np.mean([np.maximum(w.linear("value", row), 0) for row in x], axis=0)
         return [w.linear("out", mean)] * len(x)
