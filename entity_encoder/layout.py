@@ -19,16 +19,17 @@ __all__ = ["DenseLayout", "Layout", "PackedLayout", "dense_layout", "packed_layo
 
 Reduction = Literal["sum", "mean", "max"]
 
-# Row counts are padded to a multiple of 8: below that, GEMM takes edge kernels whose rounding
-# depends on the number of rows, and a set's result would depend on its neighbours.
-ROW_MULTIPLE = 8
+# Row counts are padded to a multiple of 16: below that, GEMM takes edge kernels whose rounding
+# depends on the number of rows, and a set's result would depend on its neighbours (with AVX2 a
+# multiple of 8 is enough, with AVX-512 it is not for few outputs).
+ROW_MULTIPLE = 16
 
 
 @dataclass
 class PackedLayout:
     """Rows of the existing entities of some sets, ordered by set size.
 
-    Legend: T rows, R = T rounded up to a multiple of 8, S sets (none of them empty), B sets in
+    Legend: T rows, R = T rounded up to a multiple of 16, S sets (none of them empty), B sets in
     the whole batch, N slots.
 
     Attributes:

@@ -25,7 +25,7 @@ WIDTH_MULTIPLE = 4
 class RowLinear(nn.Linear):
     """`nn.Linear` whose result for a row is bitwise the same alone and anywhere in any batch.
 
-    Promised for fp32 on the CPU, where row counts are padded to a multiple of 8. For a few rows
+    Promised for fp32 on the CPU, where row counts are padded to a multiple of 16. For a few rows
     GEMM takes kernels that round differently, so without the padding the logits of one state
     would depend on the size of its batch, and PPO's first ratio would not be exactly 1.
     """

@@ -60,6 +60,7 @@ def make_config(setting: Setting) -> PPOConfig:
         normalise_advantages=setting.normalise_advantages,
         normalise_rewards=False,
         normalise_observations=False,
+        count_feature=False,
         d_model=setting.d_model,
         n_heads=setting.n_heads,
         n_layers=setting.n_layers,

@@ -264,7 +264,7 @@ def test_choices_are_printed_with_their_reasons(capsys: pytest.CaptureFixture[st
     PPO([Toy] * 3, config).learn()
     said = capsys.readouterr().err
     assert "device: cpu (auto)" in said
-    assert "minibatch: at most 5 of 18 samples" in said
+    assert "minibatch: at most 2 of 18 samples" in said
     assert "threads: 1 (asked for)" in said
 
 

@@ -25,8 +25,8 @@ def test_every_present_entity_has_one_row(
     rows = torch.cat([layout.rows for layout in layouts]).sort().values
     assert rows.tolist() == mask.flatten().nonzero().flatten().tolist()
     for layout in layouts:
-        assert layout.n_rows % 8 == 0
-        assert 0 <= layout.n_rows - len(layout.rows) < 8
+        assert layout.n_rows % 16 == 0
+        assert 0 <= layout.n_rows - len(layout.rows) < 16
         sizes = [size for count, size in layout.groups for _ in range(count)]
         assert sizes == sorted(sizes)
         assert sizes == mask.sum(1)[layout.sets].tolist()
