@@ -81,7 +81,7 @@ class PPOConfig:
     max_grad_norm: float = _setting(0.5, "gradients longer than this are scaled down to it")
     normalise_advantages: bool = _setting(True, "per minibatch: mean 0, standard deviation 1")
     target_kl: float | None = _setting(
-        None, "end an update after the epoch whose mean KL (k3) exceeds this; none never does"
+        0.25, "end an update after the epoch whose mean KL (k3) exceeds this; none never does"
     )
     chunk_entities: int = _setting(
         4096, "on a CPU, entities per chunk of a minibatch, so that activations stay in its caches"

@@ -57,6 +57,7 @@ def make_config(setting: Setting) -> PPOConfig:
         entropy_coefficient=setting.entropy_weight,
         entropy_schedule="constant",
         max_grad_norm=setting.max_grad_norm,
+        target_kl=None,
         normalise_advantages=setting.normalise_advantages,
         normalise_rewards=False,
         normalise_observations=False,
