@@ -20,9 +20,9 @@ HEAD = """# What the default configuration learns
 
 `python -m benchmarks.learning`: `PPOConfig()` on every task. Return of the last 100 training
 episodes; return and score of 200 episodes with the most probable action (score: 0 = random actions,
-1 = the scripted reference). Mean over seeds, with the lowest and the highest. Tasks that are learned
-sooner get fewer than 1 M steps. Published: the Entity Neural Network project at 1 M steps, the one
-setting it adopted for all tasks / the best of about 720.
+1 = the scripted reference). Mean over seeds, with the lowest and the highest. Tasks that are
+learned sooner get fewer than 1 M steps. Published: the Entity Neural Network project at 1 M steps,
+the one setting it adopted for all tasks / the best of about 720.
 
 | task | steps | seeds | training | evaluation | score | reference | published | CPU s |
 |---|---|---|---|---|---|---|---|---|
