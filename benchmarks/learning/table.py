@@ -54,8 +54,8 @@ all slots side by side. Return of 200 evaluation episodes, mean over seeds, lowe
     "highway-v0": """
 ## highway-env
 
-`python examples/highway.py --seeds 2`: PPO of Stable-Baselines3 with the settings of highway-env's own
-attention script, only the extractor differs; all see rows sorted by distance. Return of 20
+`python examples/highway.py --seeds 2`: PPO of Stable-Baselines3 with the settings of highway-env's
+own attention script, only the extractor differs; all see rows sorted by distance. Return of 20
 evaluation episodes a seed, which differ among themselves by the standard deviations given.
 
 """,
