@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 MANIFEST = "checkpoint.json"
-FORMAT = 1
+FORMAT = 2  # raised when an older checkpoint would load but compute something else
 
 # What torch.compile and DistributedDataParallel put before the names of a module's parameters.
 PREFIXES = ("_orig_mod.", "module.")

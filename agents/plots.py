@@ -45,6 +45,7 @@ def plot_runs(
         ValueError: A run or a tag that is not there.
         ImportError: matplotlib is not installed.
     """
+    _figure_class()  # before logs are read for nothing
     groups = group_runs(find_runs(runs))
     curves = {
         label: [{k: smooth(c, smoothing) for k, c in read_curves(run).items()} for run in members]
@@ -72,8 +73,11 @@ def draw_curves(
         The two files written.
 
     Raises:
+        ValueError: There is no panel.
         ImportError: matplotlib is not installed.
     """
+    if not panels:
+        raise ValueError("panels must hold at least one, got none")
     columns = min(len(panels), 2)
     rows = math.ceil(len(panels) / columns)
     figure = _figure_class()(figsize=(6.4 * columns, 4.0 * rows), layout="constrained")

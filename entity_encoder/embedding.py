@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from entity_encoder.columns import column_index
 from entity_encoder.linear import RowLinear
 from entity_encoder.schema import EntityGroup
 
@@ -23,27 +24,23 @@ class GroupEmbedding(nn.Module):
         d_model: Output width D.
     """
 
-    numeric: Tensor
-
     def __init__(self, group: EntityGroup, d_model: int) -> None:
         super().__init__()
         names = [name for name, _ in group.categories]
         if group.presence is not None:  # always 1 where it is read
             names = [*names, group.presence]
-        numeric = [i for i, name in enumerate(group.features) if name not in names]
-        # A buffer, so that no call copies it to the device; not saved, as it is no weight.
-        self.register_buffer("numeric", torch.tensor(numeric, dtype=torch.long), persistent=False)
+        self.numeric = [i for i, name in enumerate(group.features) if name not in names]
         self.categorical = group.columns([name for name, _ in group.categories])
         self.kind = nn.Parameter(torch.randn(d_model) * 0.1)
-        self.linear = RowLinear(len(numeric), d_model, bias=False) if numeric else None
+        self.linear = RowLinear(len(self.numeric), d_model, bias=False) if self.numeric else None
         self.tables = nn.ModuleList(nn.Embedding(count, d_model) for _, count in group.categories)
-        self.all_numeric = len(numeric) == len(group.features)
+        self.all_numeric = len(self.numeric) == len(group.features)
 
     def forward(self, x: Tensor) -> Tensor:
         """Embed (..., F) rows to (..., D)."""
         out = self.kind.to(x.dtype).expand(*x.shape[:-1], -1)
         if self.linear is not None:
-            columns = x if self.all_numeric else x.index_select(-1, self.numeric)
+            columns = x if self.all_numeric else x.index_select(-1, column_index(self.numeric, x))
             out = out + self.linear(columns)
         for column, table in zip(self.categorical, self.tables, strict=True):
             # Absent rows of a dense layout hold zeros, present ones were checked.

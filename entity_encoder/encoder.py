@@ -10,6 +10,7 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from entity_encoder.attention import explain_strategy
+from entity_encoder.columns import column_index
 from entity_encoder.counting import SetCounts
 from entity_encoder.embedding import GroupEmbedding
 from entity_encoder.encoding import EntityEncoding
@@ -25,7 +26,6 @@ from entity_encoder.positions import (
     Rotary,
     apply_frame,
     check_single_ego,
-    column_index,
     position_rows,
 )
 from entity_encoder.schema import EntitySchema
@@ -323,7 +323,8 @@ class EntityEncoder(nn.Module):
         for group, norm, x in zip(self.schema.groups, self.group_norms, features, strict=True):
             normalised = norm(x)
             if group.categories:  # ids are looked up, not scaled
-                index = column_index(group, [name for name, _ in group.categories], x)
+                names = [name for name, _ in group.categories]
+                index = column_index(group.columns(names), x)
                 normalised = normalised.index_copy(-1, index, x.index_select(-1, index))
             out.append(normalised)
         return out

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 
+from entity_encoder.columns import column_index
 from entity_encoder.layout import DenseLayout, Layout
 from entity_encoder.observation import EntityTensors
 from entity_encoder.pinning import is_capturing
@@ -19,7 +18,6 @@ __all__ = [
     "Rotary",
     "apply_frame",
     "check_single_ego",
-    "column_index",
     "position_rows",
 ]
 
@@ -49,7 +47,7 @@ def apply_frame(
     # At most one row is present, so a masked sum selects it.
     ego = torch.where(mask[..., None], features[index], 0.0).sum(1)  # (B, F)
     group = schema.groups[index]
-    origin = ego[:, group.columns(group.positions)]  # (B, P)
+    origin = ego.index_select(1, column_index(group.columns(group.positions), ego))  # (B, P)
     turn = _turn(frame, group, ego)  # (cos, sin), (B, 1) each, and the angle
     return [_express(g, x, origin, turn) for g, x in zip(schema.groups, features, strict=True)]
 
@@ -85,7 +83,7 @@ def _turn(frame: EgoFrame, group: EntityGroup, ego: Tensor) -> Turn | None:
     # In float64: the vector and the scalar kernels of sin, cos and atan2 round differently, so in
     # fp32 the place of a set in its batch would show. Exported graphs keep one type.
     exact = ego.dtype if is_capturing() or ego.device.type == "mps" else torch.float64
-    heading = ego[:, group.columns(frame.heading)].to(exact)
+    heading = ego.index_select(1, column_index(group.columns(frame.heading), ego)).to(exact)
     if len(frame.heading) == 1:
         angle = heading
         cos, sin = torch.cos(angle), torch.sin(angle)
@@ -101,34 +99,21 @@ def _turn(frame: EgoFrame, group: EntityGroup, ego: Tensor) -> Turn | None:
 def _express(group: EntityGroup, x: Tensor, origin: Tensor, turn: Turn | None) -> Tensor:
     """Express one group's (B, slots, F) columns in the frame."""
     if group.positions:
-        columns = column_index(group, group.positions, x)
+        columns = column_index(group.columns(group.positions), x)
         moved = x.index_select(2, columns) - origin[:, None]
         x = x.index_copy(2, columns, _rotate(moved, turn))
     if turn is None:
         return x
     if group.directions:
-        columns = column_index(group, group.directions, x)
+        columns = column_index(group.columns(group.directions), x)
         pairs = x.index_select(2, columns).unflatten(2, (-1, 2))
         x = x.index_copy(2, columns, _rotate(pairs, turn).flatten(2))
     if group.angles:
-        columns = column_index(group, group.angles, x)
+        columns = column_index(group.columns(group.angles), x)
         angle = x.index_select(2, columns) - turn[2][:, None]
         full = 2 * math.pi
         x = x.index_copy(2, columns, angle - full * torch.round(angle / full))  # in [-pi, pi]
     return x
-
-
-def column_index(group: EntityGroup, names: Sequence[str], like: Tensor) -> Tensor:
-    """Return the indices of named columns on the device of `like`."""
-    if is_capturing():
-        return torch.tensor(group.columns(names), device=like.device)
-    return _kept_index(tuple(group.columns(names)), like.device)
-
-
-@functools.lru_cache(maxsize=1024)
-def _kept_index(columns: tuple[int, ...], device: torch.device) -> Tensor:
-    """Column indices on a device, copied there once: a copy per call would wait for the device."""
-    return torch.tensor(columns, device=device)
 
 
 def _rotate(x: Tensor, turn: Turn | None) -> Tensor:
@@ -150,7 +135,7 @@ def position_rows(schema: EntitySchema, features: list[Tensor], scale: float) ->
     parts = []
     for group, x in zip(schema.groups, features, strict=True):
         if group.positions:
-            position = x.index_select(2, column_index(group, group.positions, x)) / scale
+            position = x.index_select(2, column_index(group.columns(group.positions), x)) / scale
             parts.append(torch.cat([position, torch.ones_like(position[..., :1])], dim=2))
         else:
             parts.append(x.new_zeros(*x.shape[:2], size + 1))

@@ -181,10 +181,8 @@ class EntitySchema:
         if len(set(names)) != len(names):
             raise ValueError(f"names of groups, globals and masks must be unique, got {names}")
         self._check_positions()
-        if self.grid is not None and not self.grid > 0:
-            raise ValueError(f"grid must be a positive length or None, got {self.grid}")
-        if self.grid is not None and not any(group.positions for group in self.groups):
-            raise ValueError("grid needs position columns, got none; declare `positions`")
+        if self.grid is not None:
+            self._check_grid(float(self.grid))
         if self.frame is not None:
             self._check_frame(self.frame)
 
@@ -196,6 +194,13 @@ class EntitySchema:
                     f"positions must have one length in every group, got {placed[0].positions} in "
                     f"{placed[0].name!r} and {group.positions} in {group.name!r}"
                 )
+
+    def _check_grid(self, grid: float) -> None:
+        object.__setattr__(self, "grid", grid)
+        if not 0 < grid < float("inf"):
+            raise ValueError(f"grid must be a positive length or None, got {grid}")
+        if not any(group.positions for group in self.groups):
+            raise ValueError("grid needs position columns, got none; declare `positions`")
 
     def _check_frame(self, frame: EgoFrame) -> None:
         ego = self.group(frame.group)

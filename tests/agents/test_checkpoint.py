@@ -106,7 +106,7 @@ def test_another_format_is_refused(tmp_path: Path) -> None:
     folder = write(tmp_path / "c", 1)
     about = json.loads((folder / "checkpoint.json").read_text())
     (folder / "checkpoint.json").write_text(json.dumps({**about, "format": 99}))
-    with pytest.raises(ValueError, match="must have format 1, got 99"):
+    with pytest.raises(ValueError, match="must have format 2, got 99"):
         load_checkpoint(folder)
 
 

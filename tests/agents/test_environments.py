@@ -212,6 +212,14 @@ def test_a_declared_schema_is_found_and_otherwise_the_space_is_read() -> None:
     assert find_schema(counters([2])) == EntitySchema.from_space(Counter(2).observation_space)
 
 
+def test_a_wrapper_may_declare_something_else_than_what_it_wraps() -> None:
+    ours = gymnasium.make_vec("Entity/Minefield-v0", 2, vectorization_mode="vector_entry_point")
+    wrapped: Any = gymnasium.vector.VectorWrapper(ours)
+    assert find_schema(wrapped) == find_schema(ours)
+    wrapped.entity_schema = find_schema(ours).with_slots({"mine": 3})
+    assert find_schema(wrapped).group("mine").slots == 3
+
+
 class Echo(Careless):
     """Keeps the actions it was sent."""
 

@@ -46,12 +46,12 @@ def test_json_gives_the_same_schema_back(schema: EntitySchema) -> None:
     assert EntitySchema.from_dict(json.loads(text)) == schema
 
 
-def test_json_keeps_frames_categories_and_action_masks() -> None:
+def test_json_keeps_frames_categories_action_masks_and_the_grid() -> None:
     ego = EntityGroup("ego", 1, ("x", "y", "a"), "m", positions=("x", "y"), angles=("a",))
     tank = EntityGroup(
         "tank", 2, ("vx", "vy", "kind"), "tm", directions=("vx", "vy"), categories=(("kind", 4),)
     )
-    schema = EntitySchema((ego, tank), (), EgoFrame("ego", heading=("a",)), ("action_mask",))
+    schema = EntitySchema((ego, tank), (), EgoFrame("ego", heading=("a",)), ("action_mask",), 0.5)
     assert EntitySchema.from_dict(json.loads(json.dumps(schema.to_dict()))) == schema
 
 
