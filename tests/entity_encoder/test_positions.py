@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -261,6 +262,13 @@ def test_a_grid_brings_relative_positions_and_its_step_as_the_scale() -> None:
         encoder = EntityEncoder(schema, **{"d_model": 12, "n_heads": 2, **options})
         assert encoder.rotary is None
         assert encoder.relative_bias is None
+
+
+def test_a_grid_can_be_named_for_any_space() -> None:
+    space = spaces.Dict(unit=spaces.Box(0, 9, (6, 2)), unit_mask=spaces.MultiBinary(6))
+    schema = EntitySchema.from_space(space, positions={"unit": ("f0", "f1")}, grid=1)
+    assert schema.grid == 1.0
+    assert EntityEncoder(schema, d_model=12, n_heads=2).rotary is not None
 
 
 def test_a_grid_must_have_a_step_and_places() -> None:

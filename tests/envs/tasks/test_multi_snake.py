@@ -3,6 +3,7 @@ from typing import Any
 import pytest
 import torch
 
+from entity_encoder import EntityEncoder
 from entity_encoder.envs.tasks.multi_snake import LONGEST, MultiSnake
 from tests.envs.tasks.play import agrees, first_returns, place, random, reference
 
@@ -28,6 +29,12 @@ def shown(observation: dict[str, Any], group: str) -> list[list[float]]:
     mask = observation[f"{group}_mask"][0].astype(bool)
     rows: list[list[float]] = observation[group][0][mask].tolist()
     return rows
+
+
+def test_its_places_form_a_grid_which_the_default_policy_sees() -> None:
+    schema = MultiSnake(1).entity_schema
+    assert schema.grid == 1.0
+    assert EntityEncoder(schema, d_model=32, n_heads=2).rotary is not None
 
 
 def test_the_body_follows_the_head() -> None:
