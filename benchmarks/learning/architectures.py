@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.learning.flat import Flattened
+from benchmarks.learning.table import spread
 from entity_encoder.agents import PPO, PPOConfig
 from entity_encoder.agents.curves import Curve, read_curves
 from entity_encoder.agents.making import make_environments
@@ -98,10 +99,9 @@ def table(rows: Sequence[Row]) -> str:
         for arm in ARMS:
             mine = [row for row in rows if (row["task"], row["arm"]) == (task, arm)]
             if mine:
-                returns = [row["return"] for row in mine]
-                spread = f"{np.mean(returns):.3f} ({min(returns):.3f} to {max(returns):.3f})"
                 cells = [task, LABELS[arm], f"{mine[0]['parameters']:,}", f"{mine[0]['steps']:,}"]
-                lines.append("| " + " | ".join([*cells, str(len(mine)), spread]) + " |")
+                cells += [str(len(mine)), spread([row["return"] for row in mine])]
+                lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 

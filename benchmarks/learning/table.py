@@ -11,7 +11,7 @@ import numpy as np
 from benchmarks.learning.tasks import TASKS
 from benchmarks.learning.training import RUNS
 
-__all__ = ["RESULTS", "load_results", "result_path", "write_plots", "write_table"]
+__all__ = ["RESULTS", "load_results", "result_path", "spread", "write_plots", "write_table"]
 
 RESULTS = Path("docs/results")
 Row = dict[str, Any]
@@ -120,9 +120,9 @@ def _summary(name: str, rows: list[Row]) -> str:
         name,
         f"{max(row['steps'] for row in rows):,}",
         ", ".join(str(row["seed"]) for row in rows),
-        _spread([row["training_return"] for row in rows]),
-        _spread([row["deterministic"]["return"]["mean"] for row in rows]),
-        _spread(scores),
+        spread([row["training_return"] for row in rows]),
+        spread([row["deterministic"]["return"]["mean"] for row in rows]),
+        spread(scores),
         f"{np.mean(reference):.3f}" if reference else "",
         published if task.default is not None else "",
         f"{np.mean([row['cpu_seconds'] for row in rows]):,.0f}",
@@ -138,7 +138,7 @@ def _transfers(name: str, rows: list[Row]) -> list[str]:
             trained = [one["trained"]["return"]["mean"] for one in found]
             reference = [one["reference"]["return"]["mean"] for one in found]
             share = np.mean([_share(one) for one in found])
-            cells = [name, size, _spread(trained), f"{np.mean(reference):.3f}", f"{share:.0%}"]
+            cells = [name, size, spread(trained), f"{np.mean(reference):.3f}", f"{share:.0%}"]
             lines.append("| " + " | ".join(cells) + " |")
     return lines
 
@@ -149,5 +149,6 @@ def _share(one: Row) -> float:
     return float(trained / reference)
 
 
-def _spread(values: list[float]) -> str:
+def spread(values: list[float]) -> str:
+    """Write the mean, with the lowest and the highest."""
     return f"{np.mean(values):.3f} ({min(values):.3f} to {max(values):.3f})"
