@@ -32,7 +32,8 @@ TRANSFER = """
 ## The same weights on more entities
 
 Return of 200 episodes with the most probable action, beside the scripted reference on the same
-instances, and the share of it.
+instances, and the share of it: of the way from random actions to the reference. In Coverage, each
+agent to its nearest landmark returns -8.8, -5.8, -4.1 and -2.9 with 3, 8, 16 and 32 agents.
 
 | task | size | trained | reference | share |
 |---|---|---|---|---|
@@ -108,7 +109,9 @@ def write_plots() -> None:
     for name in TASKS:
         runs = sorted(RUNS.glob(f"{name.lower()}-seed*"))
         if runs:
-            plot_runs(runs, RESULTS / f"learning-{name.lower()}", tags=["episode/return"])
+            plot_runs(
+                runs, RESULTS / f"learning-{name.lower()}", tags=["episode/return"], title=name
+            )
 
 
 def _summary(name: str, rows: list[Row]) -> str:

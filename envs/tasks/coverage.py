@@ -51,7 +51,8 @@ class Coverage(EntityVectorEnv):
     Mean returns measured over 4,000 episodes (1,000 with 32) for 3 / 8 / 32 agents: random moves
     -16.2 / -9.9 / -4.8, each to its nearest landmark -8.8 / -5.8 / -2.9, greedy matching -5.0 /
     -2.9 / -1.45, `reference_policy`, which matches agents and landmarks at the least total
-    distance, -4.5 / -2.4 / -1.27. Score 0 is random, 1 the reference.
+    distance, -4.5 / -2.4 / -1.27. With 16 agents, each to its nearest landmark returns -4.1 (1,000
+    episodes). Score 0 is random, 1 the reference.
 
     ## Starting State
     The number of agents, which is that of landmarks, is drawn uniformly from `min_agents` to
