@@ -28,6 +28,7 @@ from entity_encoder.positions import (
     check_single_ego,
     position_rows,
 )
+from entity_encoder.rows import embed_rows, join_maps, row_flags
 from entity_encoder.schema import EntitySchema
 from entity_encoder.transformer import (
     Context,
@@ -280,13 +281,14 @@ class EntityEncoder(nn.Module):
         context = self._embed_context(entities)  # (B, D) or None
         positions = self._positions(raw)  # (B, N, P + 1) or None
         layouts = self._plan(mask, features)
+        ego = None if self.ego is None else entities.slices[self.ego]
         rows, pooled, maps = [], [], []
         for layout in layouts:
-            x = self._embed(features, layout, entities.slices)
+            x = embed_rows(self.embeddings, features, layout, entities.slices, self.class_token)
             if context is not None:
                 x = x + layout.per_row(context)
             x = self.embed_activation(x)
-            flags = self._flags(mask, entities.slices, layout)
+            flags = row_flags(layout, mask, ego, class_token=self.class_token is not None)
             shared = self._context(positions, layout, flags, return_attention)
             x = self.stack(x, layout, shared)
             rows.append(x)
@@ -303,7 +305,7 @@ class EntityEncoder(nn.Module):
             layouts=layouts,
             rows=rows,
             slices=dict(zip(names, entities.slices, strict=True)),
-            attention=_join_maps(maps, lead) if return_attention else None,
+            attention=join_maps(maps, lead) if return_attention else None,
         )
 
     def _hide_critic_only(self, entities: EntityTensors, critic: bool) -> None:
@@ -353,43 +355,6 @@ class EntityEncoder(nn.Module):
             mask = nn.functional.pad(mask, (0, 1), value=True)
         return plan(mask, self.attention, compute_dtype(features[0]), self.chunk_rows)
 
-    def _embed(self, features: list[Tensor], layout: Layout, slices: list[slice]) -> Tensor:
-        """Embed all groups into the rows of a layout: (R, D) or (B, N, D)."""
-        if isinstance(layout, DenseLayout):
-            parts = [embed(x) for embed, x in zip(self.embeddings, features, strict=True)]
-            if self.class_token is not None:
-                parts.append(self.class_token.expand(layout.n_sets, 1, -1))
-            return torch.cat(parts, dim=1)
-        if len(features) == 1 and self.class_token is None:
-            rows = features[0].flatten(0, 1).index_select(0, layout.rows)
-            return layout.pad(self.embeddings[0](rows))
-        slot = layout.rows % layout.shape[1]
-        parts, places = [], []
-        for embed, x, part in zip(self.embeddings, features, slices, strict=True):
-            place = torch.nonzero((slot >= part.start) & (slot < part.stop)).squeeze(1)
-            source = layout.set_of_row[place] * x.shape[1] + slot[place] - part.start
-            parts.append(embed(x.flatten(0, 1).index_select(0, source)))
-            places.append(place)
-        if self.class_token is not None:
-            places.append(torch.nonzero(slot == layout.shape[1] - 1).squeeze(1))
-            parts.append(self.class_token.expand(len(places[-1]), -1))
-        return layout.pad(torch.cat(parts).index_select(0, torch.argsort(torch.cat(places))))
-
-    def _flags(self, mask: Tensor, slices: list[slice], layout: Layout) -> Tensor | None:
-        """Which row is the class token or the ego entity: (R,) or (B, N)."""
-        wide = mask.shape[1] + (self.class_token is not None)
-        slot = torch.arange(wide, device=mask.device)
-        if self.class_token is not None:
-            chosen = slot == wide - 1
-        elif self.ego is not None:
-            part = slices[self.ego]
-            chosen = (slot >= part.start) & (slot < part.stop)
-        else:
-            return None
-        if isinstance(layout, PackedLayout):
-            return layout.pick_flags(chosen.expand(mask.shape[0], -1))
-        return layout.pick_flags(chosen)
-
     def _context(
         self, positions: Tensor | None, layout: Layout, flags: Tensor | None, maps: bool
     ) -> Context:
@@ -429,14 +394,3 @@ class EntityEncoder(nn.Module):
             f"{slots} slots ({100 * present / max(slots, 1):.0f} % filled), {chunks} chunk(s) of "
             f"at most {self.chunk_rows} rows."
         )
-
-
-def _join_maps(maps: list[Any], lead: tuple[int, ...]) -> Tensor:
-    """Add the maps of all chunks, each zero outside its sets: (..., layers, H, N, N)."""
-    layers = [torch.stack(chunk, dim=1) for chunk in maps if chunk]
-    if not layers:
-        raise ValueError("return_attention needs core='attention' with at least one layer")
-    total = layers[0]
-    for more in layers[1:]:
-        total = total + more
-    return total.reshape(*lead, *total.shape[1:])
